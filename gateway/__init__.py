@@ -1,0 +1,1 @@
+"""The gateway: jobs, datasets, reward servers, models, and everyone who watches them."""

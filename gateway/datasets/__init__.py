@@ -1,0 +1,1 @@
+"""Datasets: uploads, hub ids, local paths, and those built in."""

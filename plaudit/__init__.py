@@ -1,0 +1,1 @@
+"""Plaudit: GRPO post-training of language models as gRPC services."""

@@ -1,0 +1,1 @@
+"""The SDK: resources over the gateway."""

@@ -1,0 +1,112 @@
+"""The one mapping between Plaudit's errors and gRPC statuses with google.rpc details."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import Message
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from plaudit import errors
+
+ERROR_DOMAIN: Final = "plaudit"
+
+_CODES: Final[dict[type[errors.PlauditError], grpc.StatusCode]] = {
+    errors.InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.AlreadyExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    errors.FailedPreconditionError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ResourceExhaustedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.OutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
+    errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    errors.PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
+    errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
+    errors.DeadlineExceededError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.UnimplementedError: grpc.StatusCode.UNIMPLEMENTED,
+    errors.InternalError: grpc.StatusCode.INTERNAL,
+}
+_CLASSES: Final = {code: cls for cls, code in _CODES.items()}
+
+
+def code_of(error: errors.PlauditError) -> grpc.StatusCode:
+    """The status code under which an error travels."""
+    return next((code for cls, code in _CODES.items() if isinstance(error, cls)), grpc.StatusCode.INTERNAL)
+
+
+def status_of(error: errors.PlauditError) -> status_pb2.Status:
+    """The google.rpc.Status of an error: ErrorInfo always, BadRequest and RetryInfo where they apply."""
+    details: list[any_pb2.Any] = []
+
+    def add(detail: Message) -> None:
+        packed = any_pb2.Any()
+        packed.Pack(detail)
+        details.append(packed)
+
+    metadata = {"field": error.field} if isinstance(error, errors.NotFoundError) else {}
+    add(error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=metadata))
+    if isinstance(error, errors.InvalidArgumentError):
+        add(
+            error_details_pb2.BadRequest(
+                field_violations=[
+                    error_details_pb2.BadRequest.FieldViolation(field=v.field, description=v.message)
+                    for v in error.violations
+                ]
+            )
+        )
+    if error.retry_after is not None:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(round(error.retry_after * 1000))
+        add(error_details_pb2.RetryInfo(retry_delay=delay))
+    name = code_of(error).name
+    return status_pb2.Status(code=code_pb2.Code.Value(name), message=error.message, details=details)
+
+
+def error_from_rpc(failure: grpc.RpcError, *, target: str = "") -> errors.PlauditError:
+    """Our error of a failed call. `target` is what was called, for messages of calls that never arrived."""
+    code = failure.code()
+    cls = _CLASSES.get(code)
+    message = failure.details() or code.name
+    reason: str | None = None
+    field = "id"
+    retry_after: float | None = None
+    violations: list[errors.FieldViolation] = []
+    status = _details_of(failure)
+    for detail in status.details if status is not None else ():
+        info, bad, retry = (
+            error_details_pb2.ErrorInfo(),
+            error_details_pb2.BadRequest(),
+            error_details_pb2.RetryInfo(),
+        )
+        if detail.Unpack(info):
+            reason, field = info.reason, info.metadata.get("field", "id")
+        elif detail.Unpack(bad):
+            violations = [errors.FieldViolation(v.field, v.description) for v in bad.field_violations]
+        elif detail.Unpack(retry):
+            retry_after = retry.retry_delay.ToTimedelta().total_seconds()
+    if cls is errors.InvalidArgumentError:
+        return errors.InvalidArgumentError(
+            violations or [errors.FieldViolation("(request)", message)], reason=reason
+        )
+    if cls is errors.NotFoundError:
+        return errors.NotFoundError(message, field=field, reason=reason)
+    if cls is errors.UnavailableError and reason is None and target:
+        message = f"{target} cannot be reached ({message}); is it running?"
+    if cls is None:
+        return errors.PlauditError(f"{code.name}: {message}", reason=reason or code.name)
+    return cls(message, reason=reason, retry_after=retry_after)
+
+
+def _details_of(failure: grpc.RpcError) -> status_pb2.Status | None:
+    """The google.rpc.Status in the trailers, or None: other people's servers may send none, or junk."""
+    try:
+        if isinstance(failure, grpc.aio.AioRpcError):
+            for key, value in failure.trailing_metadata() or ():
+                if key == "grpc-status-details-bin":
+                    return status_pb2.Status.FromString(value)
+            return None
+        return rpc_status.from_call(failure)
+    except Exception:
+        return None

@@ -1,0 +1,1 @@
+"""Client of reward servers: sessions, windows, retries, balancing, joining."""

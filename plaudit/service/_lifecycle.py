@@ -1,0 +1,91 @@
+"""Life and death of a service process."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from plaudit.errors import FailedPreconditionError, PlauditError
+
+
+class DataDirectory:
+    """A folder that one process owns at a time; locked while the context is open.
+
+    The lock is the kernel's, so it is gone with the process, however that ended.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock_fd: int | None = None
+
+    def __enter__(self) -> Self:
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock_path = self.path / "lock"
+        fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise FailedPreconditionError(
+                f"{self.path} is in use by process {holder}; stop it, or choose another data directory",
+                reason="DATA_DIR_LOCKED",
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode("ascii"), 0)
+        self._lock_fd = fd
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+
+def exit_when_closed(fd: int, on_close: Callable[[], object]) -> threading.Thread:
+    """Calls `on_close` from a thread once the far end of the pipe `fd` is closed, as by its death."""
+
+    def wait() -> None:
+        try:
+            while os.read(fd, 4096):
+                pass
+        except OSError:
+            pass  # a pipe that cannot be read is closed
+        on_close()
+
+    thread = threading.Thread(target=wait, name="parent-watch", daemon=True)
+    thread.start()
+    return thread
+
+
+def run_service(serve: Callable[[asyncio.Event], Awaitable[None]], *, die_with_stdin: bool = False) -> int:
+    """Runs `serve(stop)` until it returns; SIGTERM, SIGINT and, if asked for, the end of stdin set `stop`.
+
+    Returns the exit status: 0, or 1 where `serve` raised a PlauditError, which is printed as one message.
+    """
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        if die_with_stdin:
+            exit_when_closed(sys.stdin.fileno(), lambda: loop.call_soon_threadsafe(stop.set))
+        await serve(stop)
+
+    try:
+        asyncio.run(main())
+    except PlauditError as error:
+        sys.stderr.write(f"error: {error.message}\n")
+        return 1
+    return 0

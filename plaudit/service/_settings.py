@@ -1,0 +1,110 @@
+"""Settings of a service: its section of plaudit.toml, then PLAUDIT_ variables, which win."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from plaudit.errors import InvalidArgumentError
+from plaudit.types.validation import violations_of
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultAddresses:
+    """Fixed ports on loopback, so that nothing has to be told to find a service on the same machine."""
+
+    gateway_grpc: str = "127.0.0.1:7430"
+    gateway_http: str = "127.0.0.1:7431"
+    trainer: str = "127.0.0.1:7432"
+    reward: str = "127.0.0.1:7433"
+
+
+DEFAULT_ADDRESSES: Final = DefaultAddresses()
+
+
+def default_data_dir() -> Path:
+    """Where services keep their state by default: PLAUDIT_DATA_DIR, or a folder of the user's own."""
+    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(os.environ.get("PLAUDIT_DATA_DIR") or f"{base}/plaudit").expanduser()
+
+
+def config_file() -> Path:
+    """The configuration file: PLAUDIT_CONFIG, or plaudit.toml in the working directory. It may be absent."""
+    return Path(os.environ.get("PLAUDIT_CONFIG") or "plaudit.toml")
+
+
+class ServiceSettings(BaseSettings):
+    """Base of a service's settings.
+
+    A subclass names its `section` of plaudit.toml; the variable of a field is PLAUDIT_{SECTION}_{FIELD}.
+    """
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True)
+
+    section: ClassVar[str]
+
+    data_dir: Path = Field(
+        default_factory=default_data_dir, description="Folder of all state on this machine."
+    )
+    log_level: str = Field(
+        default="info", pattern="^(debug|info|warning|error)$", description="Least level logged."
+    )
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.model_config = SettingsConfigDict(
+            **{**cls.model_config, "env_prefix": f"PLAUDIT_{cls.section.upper()}_"}
+        )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Command line first, then environment, then plaudit.toml."""
+        return init_settings, env_settings, _SectionSource(settings_cls, cls.section)
+
+    @classmethod
+    def load(cls, **given: object) -> Self:
+        """Reads the settings; `given` (from the command line) wins where it is not None."""
+        try:
+            return cls(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]  # checked by pydantic, by name
+        except ValidationError as error:
+            raise InvalidArgumentError(list(violations_of(error, cls, prefix=cls.section))) from None
+
+
+class _SectionSource(PydanticBaseSettingsSource):
+    def __init__(self, settings_cls: type[BaseSettings], section: str) -> None:
+        super().__init__(settings_cls)
+        self._section = section
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        """Not used: the section is read as a whole, so that unknown names in it are refused too."""
+        return None, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        path = config_file()
+        if not path.exists():
+            return {}
+        try:
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidArgumentError.of(
+                str(path), f"cannot be read ({error}); mend it, or move it away"
+            ) from None
+        section = document.get(self._section, {})
+        if not isinstance(section, dict):
+            raise InvalidArgumentError.of(self._section, f"in {path} must be a table: [{self._section}]")
+        if "data_dir" in document:
+            section = {"data_dir": document["data_dir"], **section}
+        return section

@@ -1,0 +1,210 @@
+"""Hyperparameters of `method: grpo`: names, defaults, bounds and meaning.
+
+Defaults are the product's own; docs/hyperparameters.md shows them beside TRL's. A `null` default means that
+the value is derived; the description says how.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PositiveInt = Annotated[int, Field(ge=1)]
+NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+class GrpoHyperparameters(BaseModel):
+    """Settings of Group Relative Policy Optimization (DeepSeekMath, arXiv:2402.03300)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    learning_rate: float = Field(
+        default=1e-6, gt=0.0, le=1.0, allow_inf_nan=False, description="AdamW step size.", examples=[1e-6]
+    )
+    num_epochs: int = Field(
+        default=1,
+        ge=1,
+        le=10_000,
+        description="Passes over the dataset; max_steps overrides it where both are set.",
+        examples=[1],
+    )
+    max_steps: PositiveInt | None = Field(
+        default=None,
+        description="Total gradient steps. null: as many as num_epochs passes take.",
+        examples=[200],
+    )
+    rollouts_per_prompt: int = Field(
+        default=8,
+        ge=2,
+        le=1024,
+        description="Group size: completions sampled for each prompt.",
+        examples=[8],
+    )
+    kl_coef: NonNegativeFloat = Field(
+        default=0.001,
+        description="KL penalty against the frozen reference model; 0 loads no reference.",
+        examples=[0.001],
+    )
+    max_prompt_length: PositiveInt = Field(
+        default=1024,
+        description="Tokens; a longer prompt loses the start of its longest user turn, and is counted.",
+        examples=[1024],
+    )
+    max_response_length: PositiveInt = Field(
+        default=2048,
+        description="Tokens; a longer completion is cut, and marked truncated.",
+        examples=[2048],
+    )
+    global_batch_size: int = Field(
+        default=64,
+        ge=2,
+        description="Completions per gradient step across all devices; a multiple of rollouts_per_prompt.",
+        examples=[64],
+    )
+    seed: int = Field(
+        default=42,
+        ge=0,
+        le=2**32 - 1,
+        description="Of sampling, shuffling and adapter weights.",
+        examples=[42],
+    )
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        default=None,
+        description=(
+            "Rank of the adapters on the q, k, v, o, gate, up and down projections. null: full fine-tuning."
+        ),
+        examples=[16],
+    )
+    lora_alpha: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
+        default=None, description="Scale of the adapters. null: lora_rank.", examples=[16]
+    )
+    load_in_4bit: bool = Field(
+        default=False, description="QLoRA: NF4 base; needs lora_rank and one device.", examples=[False]
+    )
+    use_unsloth: bool = Field(
+        default=False, description="Train with unsloth, in an environment of its own.", examples=[False]
+    )
+    temperature: float = Field(
+        default=1.0,
+        gt=0.0,
+        le=100.0,
+        allow_inf_nan=False,
+        description="Sampling temperature.",
+        examples=[1.0],
+    )
+    top_p: float = Field(
+        default=1.0,
+        gt=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        description="Nucleus sampling: keep the smallest set of tokens with this probability. 1: all.",
+        examples=[1.0],
+    )
+    top_k: int = Field(default=0, ge=0, description="Keep the k most probable tokens. 0: all.", examples=[0])
+    num_iterations: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Gradient steps on each rollout batch; 2 doubles the steps of an epoch.",
+        examples=[1],
+    )
+    clip_epsilon: float = Field(
+        default=0.2,
+        gt=0.0,
+        lt=1.0,
+        allow_inf_nan=False,
+        description="Clipping range of the importance ratio.",
+        examples=[0.2],
+    )
+    loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = Field(
+        default="dapo", description="How token losses are averaged; TRL's names.", examples=["dapo"]
+    )
+    scale_rewards: Literal["group", "batch", "none"] = Field(
+        default="group",
+        description="Divisor of the advantages: the group's or the batch's standard deviation, or 1.",
+        examples=["group"],
+    )
+    lr_scheduler: Literal["constant", "linear", "cosine"] = Field(
+        default="constant",
+        description="Course of the learning rate after the warm-up.",
+        examples=["constant"],
+    )
+    warmup_steps: int = Field(
+        default=0, ge=0, description="Steps over which the learning rate rises from 0.", examples=[0]
+    )
+    weight_decay: NonNegativeFloat = Field(default=0.0, description="AdamW weight decay.", examples=[0.0])
+    max_grad_norm: NonNegativeFloat = Field(
+        default=1.0,
+        description="Gradients are scaled down to this norm. 0: they are not.",
+        examples=[1.0],
+    )
+    micro_batch_size: PositiveInt | None = Field(
+        default=None,
+        description=(
+            "Completions per forward and backward pass on one device; divides the device's share of "
+            "global_batch_size. null: the trainer chooses."
+        ),
+        examples=[8],
+    )
+    mask_truncated: bool = Field(
+        default=False,
+        description="Leave truncated completions out of the loss (they stay in the baseline).",
+        examples=[False],
+    )
+    gradient_checkpointing: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Trade time for memory. auto: on where an accelerator is used, off on the CPU.",
+        examples=["auto"],
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto",
+        description=(
+            "Compute type; trained weights stay float32. auto: bfloat16 where an accelerator supports it, "
+            "float32 on the CPU."
+        ),
+        examples=["auto"],
+    )
+    checkpoint_every: float = Field(
+        default=0.1,
+        gt=0.0,
+        allow_inf_nan=False,
+        description=("Below 1 a fraction of the run, else whole steps; rounded up to a generation boundary."),
+        examples=[0.1],
+    )
+    checkpoint_keep: PositiveInt = Field(
+        default=3, description="Newest checkpoints that are kept.", examples=[3]
+    )
+    eval_dataset_id: str | None = Field(
+        default=None, description="Dataset of the evaluations. null: none.", examples=[None]
+    )
+    eval_every: float | None = Field(
+        default=None, description="As checkpoint_every, for evaluations. null: none.", examples=[None]
+    )
+    max_unscored_fraction: float = Field(
+        default=0.5,
+        ge=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        description="A step with a larger share of completions that could not be scored pauses the job.",
+        examples=[0.5],
+    )
+    log_completions: bool = Field(
+        default=True, description="Keep every completion with its scores.", examples=[True]
+    )
+    rollout_engine: Literal["auto", "transformers", "vllm"] = Field(
+        default="auto", description="What samples. auto: transformers.", examples=["auto"]
+    )
+    stop_on: tuple[str, ...] = Field(
+        default=(), description="Kinds of alerts that pause the job.", examples=[[]]
+    )
+
+    @property
+    def effective_lora_alpha(self) -> int | None:
+        """lora_alpha, or lora_rank where it is not set; None for full fine-tuning."""
+        return self.lora_rank if self.lora_alpha is None else self.lora_alpha
+
+    @property
+    def prompts_per_step(self) -> int:
+        """Prompts that one gradient step takes."""
+        return self.global_batch_size // self.rollouts_per_prompt

@@ -1,0 +1,120 @@
+"""What a training job asks for (`TrainingJobSpec`) and what a trainer is handed (`RunSpec`)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from plaudit.types.addresses import Address
+from plaudit.types.hyperparameters import GrpoHyperparameters
+
+DEFAULT_REWARD_TIMEOUT_SECONDS = 60.0
+
+
+class RewardBinding(BaseModel):
+    """A reward of a job: which reward of which server, under which name, with which weight."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    name: str = Field(
+        pattern=r"^[a-z][a-z0-9_]{0,62}$",
+        description="Name in metrics, unique within the job. Default: the name of the reward.",
+        examples=["exact_answer"],
+    )
+    server: str = Field(
+        min_length=1, max_length=64, description="Name or id of a reward server.", examples=["builtin"]
+    )
+    reward: str = Field(
+        pattern=r"^[a-z][a-z0-9_]{0,62}$",
+        description="Name of the reward on that server.",
+        examples=["exact_answer"],
+    )
+    weight: float = Field(
+        default=1.0,
+        allow_inf_nan=False,
+        ge=-1e6,
+        le=1e6,
+        description="Factor in the weighted sum, not 0.",
+        examples=[1.0],
+    )
+    config: dict[str, Any] = Field(
+        default_factory=dict, description="Configuration of the reward, by its JSON Schema.", examples=[{}]
+    )
+    timeout_seconds: float = Field(
+        default=DEFAULT_REWARD_TIMEOUT_SECONDS,
+        gt=0.0,
+        le=86_400.0,
+        allow_inf_nan=False,
+        description="Time budget of one batch, in seconds.",
+        examples=[60.0],
+    )
+
+
+class TrainingJobSpec(BaseModel):
+    """What to train; every default filled in, immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    base_model: str = Field(
+        min_length=1,
+        max_length=512,
+        description='Hub id or path of the base model, or "builtin:tiny".',
+        examples=["builtin:tiny"],
+    )
+    dataset_id: str = Field(
+        min_length=1,
+        max_length=128,
+        description='Id or name of a dataset, or "builtin:additions".',
+        examples=["builtin:additions"],
+    )
+    output_name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="Name of the trained model: letters, digits, dot, dash and underscore, at most 64.",
+        examples=["adder"],
+    )
+    method: Literal["grpo"] = Field(default="grpo", description="How to train.", examples=["grpo"])
+    hyperparameters: GrpoHyperparameters = Field(
+        default_factory=GrpoHyperparameters, description="Settings of the method.", examples=[{}]
+    )
+    rewards: tuple[RewardBinding, ...] = Field(
+        min_length=1,
+        max_length=32,
+        description="What is reinforced: at least one reward.",
+        examples=[[{"server": "builtin", "reward": "exact_answer"}]],
+    )
+    resume_from: str | None = Field(
+        default=None, description="Job whose checkpoint this one starts from. null: none.", examples=[None]
+    )
+
+
+class DatasetReference(BaseModel):
+    """Where a trainer finds the rows: a file in the normal form, under the artifact root."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    uri: str = Field(description="Parquet file, relative to the artifact root.")
+    sha256: str = Field(description="SHA-256 of the file, hex.")
+    row_count: int = Field(ge=1, description="Rows in it.")
+
+
+class RewardTarget(BaseModel):
+    """A reward binding with the addresses that its server had when the run was started."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    binding: RewardBinding = Field(description="As the job has it.")
+    addresses: tuple[Address, ...] = Field(min_length=1, description="Replicas, host:port each.")
+
+
+class RunSpec(BaseModel):
+    """The frozen, resolved configuration of a run; travels as JSON in StartRunRequest.spec_json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base_model: str = Field(description="TrainingJobSpec.base_model.")
+    output_name: str = Field(description="TrainingJobSpec.output_name.")
+    method: Literal["grpo"] = Field(description="TrainingJobSpec.method.")
+    hyperparameters: GrpoHyperparameters = Field(description="Every default filled in.")
+    dataset: DatasetReference = Field(description="The rows to learn on.")
+    rewards: tuple[RewardTarget, ...] = Field(min_length=1, description="In the order of the job's rewards.")

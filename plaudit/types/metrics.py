@@ -1,0 +1,46 @@
+"""Names of the metrics of an optimizer step. docs/metrics.md says what each means and how TRL calls it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+REWARD_MEAN: Final = "reward_mean"
+REWARD_STD: Final = "reward_std"
+KL_DIV: Final = "kl_div"
+LOSS: Final = "loss"
+RESPONSE_LENGTH_MEAN: Final = "response_length_mean"
+POLICY_ENTROPY: Final = "policy_entropy"
+
+HEADLINE_METRICS: Final = (REWARD_MEAN, REWARD_STD, KL_DIV, LOSS, RESPONSE_LENGTH_MEAN, POLICY_ENTROPY)
+"""The six names that are fixed for ever."""
+
+REWARD_STD_BATCH: Final = "reward_std_batch"
+RESPONSE_LENGTH_MAX: Final = "response_length_max"
+TRUNCATED_FRACTION: Final = "truncated_fraction"
+ZERO_STD_GROUP_FRACTION: Final = "zero_std_group_fraction"
+LEARNING_RATE: Final = "learning_rate"
+GRAD_NORM: Final = "grad_norm"
+CLIP_FRACTION: Final = "clip_fraction"
+UNSCORED_FRACTION: Final = "unscored_fraction"
+NOT_APPLICABLE_FRACTION: Final = "not_applicable_fraction"
+"""Completions to which no reward applied; unscored, but counted apart."""
+SMALL_GROUP_FRACTION: Final = "small_group_fraction"
+"""Groups with fewer than two scored completions; they teach nothing."""
+STEP_SKIPPED: Final = "step_skipped"
+"""1 where the step left weights and optimizer as they were: nothing was scored, or it was not finite."""
+PROMPTS_TRUNCATED: Final = "prompts_truncated"
+STEP_SECONDS: Final = "step_seconds"
+ROLLOUT_SECONDS: Final = "rollout_seconds"
+SCORE_WAIT_SECONDS: Final = "score_wait_seconds"
+TRAIN_SECONDS: Final = "train_seconds"
+TOKENS_PER_SECOND: Final = "tokens_per_second"
+
+TIMING_METRICS: Final = frozenset(
+    {STEP_SECONDS, ROLLOUT_SECONDS, SCORE_WAIT_SECONDS, TRAIN_SECONDS, TOKENS_PER_SECOND}
+)
+"""Metrics that two equal runs do not share. `reward/{name}/latency_p95_seconds` is another."""
+
+
+def reward_metric(name: str, part: str) -> str:
+    """Name of a metric of one reward; `part` is mean, std, failed_fraction or latency_p95_seconds."""
+    return f"reward/{name}/{part}"

@@ -1,0 +1,111 @@
+"""Rules over several hyperparameters, and what is refused because it is not honoured.
+
+A rule names the fields that it reads, so that it is left out where one of them is wrong by itself, and all
+that is wrong can be told at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from plaudit.errors import FieldViolation
+from plaudit.types.hyperparameters import GrpoHyperparameters
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`check` yields a violation for each field that breaks the rule; it reads only `reads`."""
+
+    reads: frozenset[str]
+    check: Callable[[GrpoHyperparameters], Iterator[FieldViolation]]
+
+
+def _batch_divides(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+    group, batch = h.rollouts_per_prompt, h.global_batch_size
+    if batch % group:
+        below = max(batch // group, 1) * group
+        above = (batch // group + 1) * group
+        near = f"{below} or {above}" if below != above else f"{above}"
+        yield FieldViolation(
+            "global_batch_size",
+            f"{batch} is not a multiple of rollouts_per_prompt ({group}), so a step would hold a part of a "
+            f"group; {near} would work",
+        )
+
+
+def _micro_batch_divides(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+    micro, batch = h.micro_batch_size, h.global_batch_size
+    if micro is not None and batch % micro:
+        near = max(d for d in range(1, min(micro, batch) + 1) if batch % d == 0)
+        yield FieldViolation(
+            "micro_batch_size",
+            f"{micro} does not divide global_batch_size ({batch}); {near} would work",
+        )
+
+
+def _alpha_needs_rank(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+    if h.lora_alpha is not None and h.lora_rank is None:
+        yield FieldViolation(
+            "lora_alpha",
+            f"{h.lora_alpha} has no effect without lora_rank; set lora_rank, for example 16, or drop it",
+        )
+
+
+def _checkpoint_steps_are_whole(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+    every = h.checkpoint_every
+    if every >= 1 and every != int(every):
+        yield FieldViolation(
+            "checkpoint_every",
+            f"{every} is neither a fraction below 1 nor a whole number of steps; {round(every)} would work",
+        )
+
+
+def _warmup_ends(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+    if h.max_steps is not None and h.warmup_steps >= h.max_steps:
+        yield FieldViolation(
+            "warmup_steps",
+            f"{h.warmup_steps} leaves no step after the warm-up, as max_steps is {h.max_steps}; "
+            f"at most {h.max_steps - 1} would work",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Honoured:
+    """The values of a field that this version acts on; every other one is refused, never ignored."""
+
+    values: tuple[object, ...]
+    way_out: str
+
+
+_HONOURED: dict[str, _Honoured] = {
+    "load_in_4bit": _Honoured((False,), "leave it out to train in float32 or bfloat16"),
+    "use_unsloth": _Honoured((False,), "leave it out to train with transformers"),
+    "eval_dataset_id": _Honoured((None,), "leave it out: jobs are not evaluated while they train"),
+    "eval_every": _Honoured((None,), "leave it out: jobs are not evaluated while they train"),
+    "rollout_engine": _Honoured(("auto", "transformers"), "'auto' or 'transformers' would work"),
+    "stop_on": _Honoured(((),), "leave it out: alerts do not pause jobs"),
+}
+
+
+def _honoured_rule(name: str, honoured: _Honoured) -> Rule:
+    def check(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+        value = getattr(h, name)
+        if value not in honoured.values:
+            yield FieldViolation(
+                name, f"{json.dumps(value)} is not supported by this version; {honoured.way_out}"
+            )
+
+    return Rule(frozenset({name}), check)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(frozenset({"rollouts_per_prompt", "global_batch_size"}), _batch_divides),
+    Rule(frozenset({"micro_batch_size", "global_batch_size"}), _micro_batch_divides),
+    Rule(frozenset({"lora_rank", "lora_alpha"}), _alpha_needs_rank),
+    Rule(frozenset({"checkpoint_every"}), _checkpoint_steps_are_whole),
+    Rule(frozenset({"max_steps", "warmup_steps"}), _warmup_ends),
+    *(_honoured_rule(name, honoured) for name, honoured in _HONOURED.items()),
+)
+"""Every rule over hyperparameters."""

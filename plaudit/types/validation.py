@@ -1,0 +1,210 @@
+"""One validation for all ways in: everything wrong at once, as field, value and way out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from plaudit.errors import FieldViolation, InvalidArgumentError
+from plaudit.types.hyperparameters import GrpoHyperparameters
+from plaudit.types.jobs import RewardBinding, TrainingJobSpec
+from plaudit.types.rules import RULES
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_SHOWN_VALUE_LENGTH = 80
+
+
+def parse_job_spec(data: object) -> TrainingJobSpec:
+    """Makes a job spec of JSON-like data, or raises InvalidArgumentError with every wrong field."""
+    spec, violations = check_job_spec(data)
+    if spec is None:
+        raise InvalidArgumentError(violations)
+    return spec
+
+
+def check_job_spec(data: object) -> tuple[TrainingJobSpec | None, list[FieldViolation]]:
+    """As `parse_job_spec`, for callers that have more to check: the spec, or None and what is wrong."""
+    data = _with_default_reward_names(data)
+    violations: list[FieldViolation] = []
+    spec: TrainingJobSpec | None = None
+    try:
+        spec = TrainingJobSpec.model_validate_json(_to_json(data))
+    except ValidationError as error:
+        violations.extend(violations_of(error, TrainingJobSpec))
+    hyperparameters = data.get("hyperparameters", {}) if isinstance(data, Mapping) else {}
+    violations.extend(_broken_rules(hyperparameters, {v.field for v in violations}))
+    if isinstance(data, Mapping):
+        if data.get("resume_from"):
+            violations.append(
+                FieldViolation(
+                    "resume_from",
+                    f"{shown(data['resume_from'])} is not supported by this version; leave it out to start "
+                    "from base_model",
+                )
+            )
+        violations.extend(_wrong_reward_sets(data.get("rewards"), {v.field for v in violations}))
+    return (None if violations else spec), violations
+
+
+def parse_json_object(text: str, field: str) -> dict[str, Any]:
+    """Reads the JSON object in the text of `field`; empty text is {}."""
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise InvalidArgumentError.of(
+            field, f"is not JSON ({error}); send a JSON object, for example {{}}"
+        ) from None
+    if not isinstance(value, dict):
+        raise InvalidArgumentError.of(
+            field, f"{shown(value)} is not a JSON object; send one, for example {{}}"
+        )
+    return value
+
+
+def parse_model(model: type[Model], data: object, prefix: str = "") -> Model:
+    """Makes a `model` of JSON-like data, or raises InvalidArgumentError with every wrong field."""
+    try:
+        return model.model_validate_json(_to_json(data))
+    except ValidationError as error:
+        raise InvalidArgumentError(list(violations_of(error, model, prefix))) from None
+
+
+def violations_of(
+    error: ValidationError, model: type[BaseModel], prefix: str = ""
+) -> Iterator[FieldViolation]:
+    """Pydantic's errors in our words: `field`, then the value, what is expected, and a value that works."""
+    for detail in error.errors(include_url=False):
+        location = detail["loc"]
+        yield FieldViolation(_path(location, prefix), _message(detail, _example(model, location)))
+
+
+def shown(value: object) -> str:
+    """A value as it is shown in an error: JSON where it can be, and short."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= _SHOWN_VALUE_LENGTH else f"{text[:_SHOWN_VALUE_LENGTH]}…"
+
+
+def _to_json(data: object) -> str:
+    # Strict models read JSON, in which a list is a tuple and 1 is a float, but "1" is not a number. NaN
+    # passes here so that the field's own rule refuses it by name.
+    return json.dumps(data, allow_nan=True, default=repr)
+
+
+def _with_default_reward_names(data: object) -> object:
+    if not isinstance(data, Mapping) or not isinstance(data.get("rewards"), list | tuple):
+        return data
+    rewards = [
+        {
+            "name": reward["reward"],
+            **{k: v for k, v in reward.items() if not (k == "name" and v in ("", None))},
+        }
+        if isinstance(reward, Mapping) and isinstance(reward.get("reward"), str)
+        else reward
+        for reward in data["rewards"]
+    ]
+    return {**data, "rewards": rewards}
+
+
+def _broken_rules(hyperparameters: object, wrong_fields: set[str]) -> Iterator[FieldViolation]:
+    if not isinstance(hyperparameters, Mapping):
+        return
+    wrong = {field.split(".")[1] for field in wrong_fields if field.startswith("hyperparameters.")}
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in hyperparameters.items()
+        if name in GrpoHyperparameters.model_fields and name not in wrong
+    }
+    candidate = GrpoHyperparameters.model_construct(**given)
+    for rule in RULES:
+        if not rule.reads & wrong:
+            for violation in rule.check(candidate):
+                yield FieldViolation(f"hyperparameters.{violation.field}", violation.message)
+
+
+def _wrong_reward_sets(rewards: object, wrong_fields: set[str]) -> Iterator[FieldViolation]:
+    if not isinstance(rewards, list | tuple):
+        return
+    first_use: dict[str, int] = {}
+    for index, reward in enumerate(rewards):
+        if not isinstance(reward, Mapping):
+            continue
+        name = reward.get("name") or reward.get("reward")
+        if isinstance(name, str) and f"rewards[{index}].name" not in wrong_fields:
+            if name in first_use:
+                yield FieldViolation(
+                    f"rewards[{index}].name",
+                    f"{shown(name)} is the name of rewards[{first_use[name]}] too; each reward needs its own",
+                )
+            first_use.setdefault(name, index)
+        weight = reward.get("weight", 1.0)
+        if weight == 0 and not isinstance(weight, bool) and f"rewards[{index}].weight" not in wrong_fields:
+            yield FieldViolation(
+                f"rewards[{index}].weight",
+                "0 would ask for scores that count for nothing; leave the reward out",
+            )
+
+
+def _path(location: tuple[int | str, ...], prefix: str) -> str:
+    path = prefix
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif path:
+            path += f".{part}"
+        else:
+            path = part
+    return path or "(request)"
+
+
+def _example(model: type[BaseModel], location: tuple[int | str, ...]) -> object:
+    """The documented example of the field at `location`, or `...` where there is none."""
+    current: type[BaseModel] | None = model
+    example: object = ...
+    for part in location:
+        if isinstance(part, int):
+            continue
+        if current is None or part not in current.model_fields:
+            return ...
+        field = current.model_fields[part]
+        example = field.examples[0] if field.examples else ...
+        current = next((m for m in _models_in(field.annotation)), None)
+    return example
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _message(detail: ErrorDetails, example: object) -> str:
+    hint = "" if example is ... or example is None else f"; for example {shown(example)}"
+    kind = detail["type"]
+    if kind == "missing":
+        return f"is missing{hint}"
+    if kind == "extra_forbidden":
+        return f"{shown(detail['input'])}: there is no such field; leave it out"
+    expected = detail["msg"].removeprefix("Value error, ")
+    return f"{shown(detail['input'])} is refused: {expected[0].lower()}{expected[1:]}{hint}"
+
+
+__all__ = [
+    "RewardBinding",
+    "check_job_spec",
+    "parse_job_spec",
+    "parse_json_object",
+    "parse_model",
+    "shown",
+    "violations_of",
+]

@@ -1,0 +1,1 @@
+"""Reward servers: the author kit, the Score engine, and the built-in rewards. Installable without torch."""

@@ -1,0 +1,1 @@
+"""The trainer service: runs, their processes and their journals."""
