@@ -29,9 +29,9 @@ def generate(out_dir: Path) -> None:
             f"-I{PROTOS}",
             f"-I{well_known}",
             f"--python_out={out_dir}",
-            f"--mypy_out={out_dir}",
+            f"--mypy_out=quiet:{out_dir}",
             f"--grpc_python_out={out_dir}",
-            f"--mypy_grpc_out={out_dir}",
+            f"--mypy_grpc_out=quiet:{out_dir}",
             *files,
         ]
     )

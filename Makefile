@@ -1,0 +1,69 @@
+# Everything runs in .venv, made from constraints.txt. `make help` lists the targets.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SEED ?= 42
+# Two cores are often two threads of one: spinning OpenMP threads would take the core from the services.
+export OMP_WAIT_POLICY ?= PASSIVE
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast test-faults check format proto baseline constraints bench clean
+
+help: ## Lists the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Makes .venv from constraints.txt, and nothing else.
+
+# torch first and pinned: a looser requirement of another package could pull a build of several gigabytes.
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: no python3.11 and no python3 on PATH"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt torch
+	$(BIN)/pip install -q -c constraints.txt -e '.[all,dev]'
+	@touch $(STAMP)
+
+demo: setup ## Runs the main job: a tiny model learns from a reward in another process. SEED=7 takes another seed.
+	@$(BIN)/plaudit demo --seed $(SEED)
+
+test: setup ## Passes the tests.
+	$(BIN)/pytest
+
+test-fast: setup ## Passes the tests that take seconds.
+	$(BIN)/pytest -m "not slow and not faults"
+
+test-faults: setup ## Kills real processes, the long form.
+	PLAUDIT_FAULTS=long $(BIN)/pytest -m faults --timeout 900
+
+check: setup ## Lint, types, import rules, proto rules, generated code.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/buf lint
+	$(BIN)/buf format --diff --exit-code
+	$(BIN)/buf breaking --against protos/baseline.binpb
+	$(BIN)/python scripts/check_generated.py
+
+format: setup ## Formats Python and protos.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/buf format -w
+
+proto: setup ## Regenerates the Python code of the contracts.
+	$(BIN)/python scripts/generate_protos.py
+
+baseline: setup ## Records the contracts as what buf breaking compares with; only after an addition.
+	$(BIN)/buf breaking --against protos/baseline.binpb
+	$(BIN)/buf build -o protos/baseline.binpb
+
+constraints: setup ## Pins the versions that .venv holds.
+	$(BIN)/python scripts/freeze_constraints.py
+
+bench: setup ## Runs a benchmark: make bench BENCH=step_time. One JSON line per figure.
+	@test -n "$(BENCH)" || { echo "say which: make bench BENCH=name, with one of:"; ls benchmarks | sed -n 's/^\([a-z_]*\)\.py$$/  \1/p'; exit 2; }
+	@$(BIN)/python benchmarks/$(BENCH).py
+
+clean: ## Removes .venv and caches.
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,294 @@
+"""Protobuf to the SDK's models and back: the only place of the SDK that knows both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from plaudit.client import models
+from plaudit.errors import InvalidArgumentError
+from plaudit.gateway.v1 import dataset_service_pb2, reward_server_service_pb2, training_job_pb2
+from plaudit.gateway.v1 import training_job_service_pb2 as service_pb2
+from plaudit.types.hyperparameters import GrpoHyperparameters
+from plaudit.types.jobs import RewardBinding, TrainingJobSpec
+from plaudit.types.statuses import JobStatus
+from plaudit.types.validation import check_job_spec
+
+_STATUS_PREFIX = "TRAINING_JOB_STATUS_"
+
+
+def status_to_proto(status: JobStatus) -> training_job_pb2.TrainingJobStatus.ValueType:
+    """The enum value of a status."""
+    return training_job_pb2.TrainingJobStatus.Value(f"{_STATUS_PREFIX}{status.name}")
+
+
+def status_from_proto(status: training_job_pb2.TrainingJobStatus.ValueType) -> JobStatus:
+    """The status of an enum value."""
+    name = training_job_pb2.TrainingJobStatus.Name(status)
+    return JobStatus(name.removeprefix(_STATUS_PREFIX).lower())
+
+
+def spec_to_proto(data: object) -> training_job_pb2.TrainingJobSpec:
+    """JSON-like data as a message, unchecked where the message can carry it.
+
+    The gateway checks, so that it tells everything wrong at once, its own findings included. Data that no
+    message can carry (a number for a name, a field that does not exist) is refused here, in the same words.
+    """
+    try:
+        return _carry_spec(data)
+    except _Uncarriable:
+        raise InvalidArgumentError(check_job_spec(data)[1]) from None
+
+
+def spec_from_proto(message: training_job_pb2.TrainingJobSpec) -> TrainingJobSpec:
+    """A spec as the gateway keeps it; it was checked there, and a newer gateway's fields are passed over."""
+    known = GrpoHyperparameters.model_fields
+    hyperparameters = json.loads(message.hyperparameters_json or "{}")
+    return TrainingJobSpec.model_construct(
+        base_model=message.base_model,
+        dataset_id=message.dataset_id,
+        output_name=message.output_name,
+        method="grpo",
+        hyperparameters=GrpoHyperparameters.model_construct(
+            **{name: value for name, value in hyperparameters.items() if name in known}
+        ),
+        rewards=tuple(_binding_from_proto(binding) for binding in message.rewards),
+        resume_from=message.resume_from or None,
+    )
+
+
+def job_from_proto(message: training_job_pb2.TrainingJob) -> models.TrainingJob:
+    """A job."""
+    return models.TrainingJob(
+        id=message.id,
+        spec=spec_from_proto(message.spec),
+        status=status_from_proto(message.status),
+        status_detail=message.status_detail,
+        error=_error(message.error) if message.HasField("error") else None,
+        current_step=message.current_step,
+        total_steps=message.total_steps,
+        attempt=message.attempt,
+        metrics=dict(message.metrics),
+        latest_checkpoint_id=message.latest_checkpoint_id,
+        created_at=_time(message, "created_at"),
+        started_at=_time(message, "started_at"),
+        finished_at=_time(message, "finished_at"),
+        updated_at=_time(message, "updated_at"),
+    )
+
+
+def event_from_proto(message: service_pb2.TrainingJobEvent) -> models.JobEvent | None:
+    """An event, or None for a kind that this SDK does not know yet."""
+    body = _event_body(message)
+    if body is None:
+        return None
+    return models.JobEvent(message.cursor, message.job_id, _utc(message.event_time), body)
+
+
+def series_from_proto(message: service_pb2.GetTrainingJobMetricsResponse) -> models.MetricSeries:
+    """Metric series."""
+    return models.MetricSeries(
+        metrics=tuple(_step_metrics(row) for row in message.metrics),
+        available_keys=tuple(message.available_keys),
+        latest_step=message.latest_step,
+    )
+
+
+def completion_from_proto(message: service_pb2.ScoredCompletion) -> models.ScoredCompletion:
+    """A scored completion."""
+    return models.ScoredCompletion(
+        step=message.step,
+        attempt=message.attempt,
+        group_id=message.group_id,
+        completion_id=message.completion_id,
+        prompt_text=message.prompt_text,
+        completion_text=message.completion_text,
+        token_count=message.token_count,
+        truncated=message.truncated,
+        reward=message.reward if message.HasField("reward") else None,
+        advantage=message.advantage if message.HasField("advantage") else None,
+        outcomes=tuple(
+            models.RewardOutcome(
+                name=outcome.name,
+                value=outcome.value if outcome.HasField("value") else None,
+                status=outcome.status,
+                explanation=outcome.explanation,
+                scored_at=_time(outcome, "scored_at"),
+            )
+            for outcome in message.outcomes
+        ),
+    )
+
+
+def dataset_from_proto(message: dataset_service_pb2.Dataset) -> models.Dataset:
+    """A dataset."""
+    return models.Dataset(
+        id=message.id,
+        name=message.name,
+        source_type=message.source_type,
+        row_count=message.row_count,
+        columns=tuple(message.columns),
+        size_bytes=message.size_bytes,
+        sha256=message.sha256,
+        created_at=_time(message, "created_at"),
+    )
+
+
+def reward_server_from_proto(message: reward_server_service_pb2.RewardServer) -> models.RewardServer:
+    """A reward server."""
+    return models.RewardServer(
+        id=message.id,
+        name=message.name,
+        addresses=tuple(message.addresses),
+        created_at=_time(message, "created_at"),
+        reachable=message.reachable,
+        unreachable_reason=message.unreachable_reason,
+        server_version=message.server_version,
+        rewards=tuple(
+            models.OfferedReward(
+                name=reward.name,
+                description=reward.description,
+                min_value=reward.min_value if reward.HasField("min_value") else None,
+                max_value=reward.max_value if reward.HasField("max_value") else None,
+                required_columns=tuple(reward.required_columns),
+                config_schema_json=reward.config_schema_json,
+            )
+            for reward in message.rewards
+        ),
+    )
+
+
+class _Uncarriable(Exception):
+    """Data that the message has no place for."""
+
+
+_TEXT_FIELDS: Final = ("base_model", "dataset_id", "output_name", "method", "resume_from")
+_LONGEST_DURATION_SECONDS: Final = 315_576_000_000
+
+
+def _carry_spec(data: object) -> training_job_pb2.TrainingJobSpec:
+    fields = _mapping(data, {*_TEXT_FIELDS, "hyperparameters", "rewards"})
+    rewards = fields.get("rewards", [])
+    if not isinstance(rewards, list | tuple):
+        raise _Uncarriable
+    hyperparameters = fields.get("hyperparameters", {})
+    if not isinstance(hyperparameters, Mapping):
+        raise _Uncarriable
+    return training_job_pb2.TrainingJobSpec(
+        **{name: _text(fields.get(name)) for name in _TEXT_FIELDS},
+        hyperparameters_json=_json(hyperparameters),
+        rewards=[_carry_binding(reward) for reward in rewards],
+    )
+
+
+def _carry_binding(data: object) -> training_job_pb2.RewardBinding:
+    fields = _mapping(data, {"name", "server", "reward", "weight", "config", "timeout_seconds"})
+    message = training_job_pb2.RewardBinding(
+        name=_text(fields.get("name")),
+        server=_text(fields.get("server")),
+        reward=_text(fields.get("reward")),
+    )
+    config = fields.get("config", {})
+    if not isinstance(config, Mapping):
+        raise _Uncarriable
+    message.config_json = _json(config)
+    if "weight" in fields:
+        message.weight = _number(fields["weight"])
+    if "timeout_seconds" in fields:
+        seconds = _number(fields["timeout_seconds"])
+        if not abs(seconds) <= _LONGEST_DURATION_SECONDS:
+            raise _Uncarriable
+        message.timeout.FromNanoseconds(round(seconds * 1e9))
+    return message
+
+
+def _mapping(data: object, names: set[str]) -> Mapping[str, object]:
+    if not isinstance(data, Mapping) or not set(data) <= names:
+        raise _Uncarriable
+    return data
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise _Uncarriable
+    return value
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _Uncarriable
+    try:
+        return float(value)
+    except OverflowError:
+        raise _Uncarriable from None
+
+
+def _json(value: Mapping[str, object]) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):
+        raise _Uncarriable from None
+
+
+def _binding_from_proto(message: training_job_pb2.RewardBinding) -> RewardBinding:
+    return RewardBinding.model_construct(
+        name=message.name,
+        server=message.server,
+        reward=message.reward,
+        weight=message.weight if message.HasField("weight") else 1.0,
+        config=json.loads(message.config_json or "{}"),
+        timeout_seconds=message.timeout.ToNanoseconds() / 1e9,
+    )
+
+
+def _event_body(message: service_pb2.TrainingJobEvent) -> models.EventBody | None:
+    match message.WhichOneof("event"):
+        case "status_changed":
+            change = message.status_changed
+            error = _error(change.error) if change.HasField("error") else None
+            return models.StatusChanged(status_from_proto(change.status), change.detail, error)
+        case "step_metrics":
+            return _step_metrics(message.step_metrics)
+        case "checkpoint_saved":
+            saved = message.checkpoint_saved
+            return models.CheckpointSaved(saved.checkpoint_id, saved.step, saved.size_bytes)
+        case "alert":
+            alert = message.alert
+            return models.Alert(alert.kind, alert.severity, alert.message, alert.step, dict(alert.evidence))
+        case "log_line":
+            line = message.log_line
+            return models.LogLine(line.level, line.message, line.fields_json)
+        case "attempt_started":
+            return models.AttemptStarted(message.attempt_started.attempt, message.attempt_started.from_step)
+        case "bookmark":
+            return models.Bookmark()
+        case _:
+            return None
+
+
+def _step_metrics(message: service_pb2.StepMetrics) -> models.StepMetrics:
+    return models.StepMetrics(message.step, message.attempt, dict(message.values), message.total_steps)
+
+
+def _error(message: training_job_pb2.JobError) -> models.JobError:
+    return models.JobError(message.code, message.message)
+
+
+def _utc(stamp: Timestamp) -> datetime:
+    return stamp.ToDatetime(tzinfo=UTC)
+
+
+def _time(
+    message: training_job_pb2.TrainingJob
+    | dataset_service_pb2.Dataset
+    | reward_server_service_pb2.RewardServer
+    | service_pb2.RewardOutcome,
+    field: str,
+) -> datetime | None:
+    return _utc(getattr(message, field)) if message.HasField(field) else None  # type: ignore[arg-type]  # the stubs list each message's own fields

@@ -1,0 +1,121 @@
+"""Settings come from the section of plaudit.toml, the environment and the command line, in this order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from pydantic import Field
+
+from plaudit.errors import FailedPreconditionError, InvalidArgumentError
+from plaudit.service import DataDirectory, ServiceSettings
+
+
+class ExampleSettings(ServiceSettings):
+    """Settings of a service of these tests."""
+
+    section: ClassVar[str] = "example"
+
+    address: str = "127.0.0.1:1"
+    workers: int = Field(default=1, ge=1, examples=[2])
+
+
+@pytest.fixture(autouse=True)
+def empty_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("PLAUDIT_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PLAUDIT_CONFIG", str(tmp_path / "plaudit.toml"))
+
+
+def configure(tmp_path: Path, text: str) -> None:
+    (tmp_path / "plaudit.toml").write_text(text)
+
+
+def test_each_source_wins_over_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ExampleSettings.load().workers == 1
+    configure(
+        tmp_path,
+        'data_dir = "/srv/plaudit"\n[example]\nworkers = 2\n[other]\nworkers = "no business of ours"\n',
+    )
+    assert ExampleSettings.load().workers == 2
+    assert ExampleSettings.load().data_dir == Path("/srv/plaudit")
+    monkeypatch.setenv("PLAUDIT_EXAMPLE_WORKERS", "3")
+    assert ExampleSettings.load().workers == 3
+    assert ExampleSettings.load(workers=4, address=None).workers == 4
+
+
+def test_wrong_settings_are_told_by_name_all_at_once(tmp_path: Path) -> None:
+    configure(tmp_path, '[example]\nworkers = 0\nworker = 3\nlog_level = "loud"\n')
+    with pytest.raises(InvalidArgumentError) as caught:
+        ExampleSettings.load()
+    assert {v.field for v in caught.value.violations} == {
+        "example.workers",
+        "example.worker",
+        "example.log_level",
+    }
+
+
+def test_a_file_that_is_no_toml_is_told_by_its_name(tmp_path: Path) -> None:
+    configure(tmp_path, "[example\n")
+    with pytest.raises(InvalidArgumentError, match=r"plaudit\.toml: cannot be read"):
+        ExampleSettings.load()
+
+
+def test_a_data_directory_has_one_owner_and_is_free_when_the_owner_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys, time\nfrom pathlib import Path\nfrom plaudit.service import DataDirectory\n"
+        f"with DataDirectory(Path({str(tmp_path / 'data')!r})):\n"
+        "    print('held', flush=True)\n    time.sleep(60)\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "held\n"
+        with (
+            pytest.raises(FailedPreconditionError, match=f"in use by process {owner.pid}"),
+            DataDirectory(tmp_path / "data"),
+        ):
+            pass
+    finally:
+        owner.kill()
+        owner.wait()
+    with DataDirectory(tmp_path / "data"):
+        pass
+
+
+SERVICE = """
+import asyncio
+from plaudit.errors import UnavailableError
+from plaudit.service import run_service
+
+async def serve(stop):
+    print("up", flush=True)
+    await stop.wait()
+    print("drained", flush=True)
+
+raise SystemExit(run_service(serve, die_with_stdin=True))
+"""
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "stdin"])
+def test_a_service_drains_on_signals_and_at_the_end_of_stdin(how: str) -> None:
+    service = subprocess.Popen(
+        [sys.executable, "-c", SERVICE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert service.stdin is not None
+    assert service.stdout is not None
+    assert service.stdout.readline() == "up\n"
+    time.sleep(0.05)
+    if how == "stdin":
+        service.stdin.close()
+    else:
+        service.send_signal(getattr(signal, how))
+    assert service.stdout.read() == "drained\n"
+    assert service.wait(10) == 0

@@ -1,0 +1,173 @@
+"""The one validation: every wrong field at once, each with the value and the way out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plaudit.errors import InvalidArgumentError
+from plaudit.types.hyperparameters import GrpoHyperparameters
+from plaudit.types.validation import check_job_spec, parse_job_spec, parse_json_object
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    """A spec that is accepted, with changes."""
+    base = {
+        "base_model": "builtin:tiny",
+        "dataset_id": "builtin:additions",
+        "output_name": "adder",
+        "rewards": [{"server": "builtin", "reward": "exact_answer"}],
+    }
+    return {**base, **changes}
+
+
+def wrong(data: object) -> dict[str, str]:
+    """Field to message of everything that is wrong."""
+    return {violation.field: violation.message for violation in check_job_spec(data)[1]}
+
+
+def test_defaults_are_the_designs_table() -> None:
+    parsed = parse_job_spec(spec())
+    assert parsed.method == "grpo"
+    assert parsed.rewards[0].name == "exact_answer"
+    assert parsed.rewards[0].weight == 1.0
+    assert parsed.rewards[0].timeout_seconds == 60.0
+    # The thirteen names whose defaults are fixed, written down from the design, not from the code.
+    assert parsed.hyperparameters.model_dump(
+        include={
+            "learning_rate", "num_epochs", "max_steps", "rollouts_per_prompt", "kl_coef", "max_prompt_length",
+            "max_response_length", "global_batch_size", "seed", "lora_rank", "lora_alpha", "load_in_4bit",
+            "use_unsloth",
+        }
+    ) == {
+        "learning_rate": 1e-6, "num_epochs": 1, "max_steps": None, "rollouts_per_prompt": 8, "kl_coef": 0.001,
+        "max_prompt_length": 1024, "max_response_length": 2048, "global_batch_size": 64, "seed": 42,
+        "lora_rank": None, "lora_alpha": None, "load_in_4bit": False, "use_unsloth": False,
+    }  # fmt: skip
+
+
+def test_ten_wrong_fields_are_told_at_once() -> None:
+    found = wrong(
+        spec(
+            base_model="",
+            output_name="a/b",
+            method="ppo",
+            hyperparameters={
+                "learning_rate": "fast",
+                "rollouts_per_prompt": 1,
+                "max_steps": 0,
+                "kl_coef": -1,
+                "loss_type": "mine",
+                "learning_rat": 1,
+            },
+            rewards=[{"server": "builtin", "reward": "exact_answer", "weight": 0}],
+        )
+    )
+    assert set(found) == {
+        "base_model",
+        "output_name",
+        "method",
+        "hyperparameters.learning_rate",
+        "hyperparameters.rollouts_per_prompt",
+        "hyperparameters.max_steps",
+        "hyperparameters.kl_coef",
+        "hyperparameters.loss_type",
+        "hyperparameters.learning_rat",
+        "rewards[0].weight",
+    }
+    assert '"fast"' in found["hyperparameters.learning_rate"]
+    assert "1e-06" in found["hyperparameters.learning_rate"]
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "field", "way_out"),
+    [
+        ({"global_batch_size": 60}, "global_batch_size", "56 or 64 would work"),
+        ({"global_batch_size": 4}, "global_batch_size", "8 would work"),
+        ({"micro_batch_size": 24}, "micro_batch_size", "16 would work"),
+        ({"lora_alpha": 8}, "lora_alpha", "set lora_rank"),
+        ({"checkpoint_every": 2.5}, "checkpoint_every", "2 would work"),
+        ({"max_steps": 10, "warmup_steps": 10}, "warmup_steps", "at most 9 would work"),
+        ({"load_in_4bit": True}, "load_in_4bit", "not supported by this version"),
+        ({"use_unsloth": True}, "use_unsloth", "not supported by this version"),
+        ({"eval_dataset_id": "ds_1"}, "eval_dataset_id", "not supported by this version"),
+        ({"eval_every": 5}, "eval_every", "not supported by this version"),
+        ({"rollout_engine": "vllm"}, "rollout_engine", "'auto' or 'transformers' would work"),
+        ({"stop_on": ["policy_collapse"]}, "stop_on", "not supported by this version"),
+    ],
+)
+def test_rules_propose_what_works(hyperparameters: dict[str, Any], field: str, way_out: str) -> None:
+    found = wrong(spec(hyperparameters=hyperparameters))
+    assert list(found) == [f"hyperparameters.{field}"]
+    assert way_out in found[f"hyperparameters.{field}"]
+
+
+def test_a_rule_is_left_out_where_a_field_that_it_reads_is_wrong() -> None:
+    found = wrong(spec(hyperparameters={"global_batch_size": "many", "rollouts_per_prompt": 7}))
+    assert list(found) == ["hyperparameters.global_batch_size"]
+
+
+@given(group=st.integers(2, 40), batch=st.integers(2, 4096))
+def test_a_batch_is_accepted_exactly_where_the_group_size_divides_it(group: int, batch: int) -> None:
+    found = wrong(spec(hyperparameters={"rollouts_per_prompt": group, "global_batch_size": batch}))
+    assert (found == {}) == (batch % group == 0)
+    for message in found.values():
+        proposed = [int(word.rstrip(";")) for word in message.split(";")[-1].split() if word.isdigit()]
+        assert proposed
+        assert all(value % group == 0 for value in proposed)
+
+
+def test_rewards_need_names_of_their_own() -> None:
+    twice = [{"server": "builtin", "reward": "exact_answer"}] * 2
+    assert "is the name of rewards[0] too" in wrong(spec(rewards=twice))["rewards[1].name"]
+    named = [{**twice[0], "name": "first"}, {**twice[1], "name": "second"}]
+    assert wrong(spec(rewards=named)) == {}
+
+
+def test_resume_from_is_refused_and_not_ignored() -> None:
+    assert "not supported by this version" in wrong(spec(resume_from="job_1"))["resume_from"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_non_finite_numbers_are_refused_by_name(value: float) -> None:
+    assert list(wrong(spec(hyperparameters={"learning_rate": value}))) == ["hyperparameters.learning_rate"]
+
+
+def test_truth_values_are_no_numbers_and_text_is_no_number() -> None:
+    assert list(wrong(spec(hyperparameters={"num_epochs": True}))) == ["hyperparameters.num_epochs"]
+    assert list(wrong(spec(hyperparameters={"num_epochs": "1"}))) == ["hyperparameters.num_epochs"]
+    assert list(wrong(spec(hyperparameters={"num_epochs": 1.5}))) == ["hyperparameters.num_epochs"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(data=json_values, name=st.sampled_from([*GrpoHyperparameters.model_fields, "x"]), value=json_values)
+def test_junk_gets_an_answer_and_never_another_exception(data: object, name: str, value: object) -> None:
+    for junk in (data, spec(hyperparameters={name: value}), spec(rewards=data), spec(hyperparameters=data)):
+        parsed, found = check_job_spec(junk)
+        assert (parsed is None) == bool(found)
+        assert all(violation.field and violation.message for violation in found)
+
+
+def test_json_text_of_a_field_is_an_object_or_refused() -> None:
+    assert parse_json_object("", "hyperparameters_json") == {}
+    assert parse_json_object('{"a": 50}', "x") == {"a": 50}
+    for text in ("[1]", "{", "7", "null"):
+        with pytest.raises(InvalidArgumentError) as caught:
+            parse_json_object(text, "rewards[0].config")
+        assert [violation.field for violation in caught.value.violations] == ["rewards[0].config"]
+
+
+def test_a_spec_survives_its_own_json() -> None:
+    parsed = parse_job_spec(spec(hyperparameters={"learning_rate": 1, "lora_rank": 16}))
+    assert parse_job_spec(json.loads(parsed.model_dump_json())) == parsed
+    assert parsed.hyperparameters.effective_lora_alpha == 16
