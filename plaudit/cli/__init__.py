@@ -1,1 +1,5 @@
 """The `plaudit` command."""
+
+from plaudit.cli._main import main
+
+__all__ = ["main"]

@@ -15,7 +15,7 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
-_RETRY_SECONDS: Final = 20.0
+DEFAULT_RETRY_SECONDS: Final = 20.0
 
 
 def _may_repeat(error: Exception) -> bool:
@@ -27,14 +27,15 @@ def _may_repeat(error: Exception) -> bool:
 class Caller:
     """Calls methods of one gateway; every call that is made through it may be repeated."""
 
-    def __init__(self, target: str, timeout_seconds: float) -> None:
+    def __init__(self, target: str, timeout_seconds: float, retry_seconds: float) -> None:
         self._target = target
         self._timeout_seconds = timeout_seconds
+        self._retry_seconds = retry_seconds
 
     def call(self, method: Callable[..., Response], request: object) -> Response:
-        """Calls a unary method, and again for up to 20 s where the gateway was not there."""
+        """Calls a unary method, and again for up to `retry_seconds` where the gateway was not there."""
         for attempt in stamina.retry_context(
-            on=_may_repeat, attempts=None, timeout=_RETRY_SECONDS, wait_max=2.0
+            on=_may_repeat, attempts=None, timeout=self._retry_seconds, wait_max=2.0
         ):
             with attempt:
                 return self.call_once(method, request)

@@ -1,0 +1,38 @@
+"""A curve in the characters of a terminal."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+_LEVELS = " ▁▂▃▄▅▆▇█"
+
+
+def draw_curve(points: Sequence[tuple[int, float]], *, width: int, height: int) -> str:
+    """Draws (step, value) points as columns of blocks, with the largest and smallest value at the left.
+
+    Neighbouring points share a column, which then shows their mean. Values that are not finite are left out.
+    """
+    finite = [(step, value) for step, value in points if math.isfinite(value)]
+    if not finite:
+        return "\n".join([""] * height)
+    columns = _columns(finite, width)
+    low, high = min(columns), max(columns)
+    if high - low < 1e-9:
+        low, high = low - 0.5, high + 0.5
+    labels = [f"{high:8.3f} ┤", *["         │"] * (height - 2), f"{low:8.3f} ┤"]
+    fills = [1 + (value - low) / (high - low) * (height * 8 - 1) for value in columns]
+    rows = []
+    for row in range(height):
+        base = (height - 1 - row) * 8
+        rows.append(labels[row] + "".join(_LEVELS[max(0, min(8, round(fill - base)))] for fill in fills))
+    return "\n".join(rows)
+
+
+def _columns(points: Sequence[tuple[int, float]], width: int) -> list[float]:
+    values = [value for _, value in sorted(points)]
+    if len(values) <= width:
+        return values
+    edges = [round(i * len(values) / width) for i in range(width + 1)]
+    return [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]

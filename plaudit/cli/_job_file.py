@@ -1,0 +1,26 @@
+"""Job files: a job spec as TOML or JSON."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+from plaudit.errors import InvalidArgumentError
+
+
+def read_job_file(path: Path) -> object:
+    """The data of a job file, not validated yet. `-` reads JSON from stdin."""
+    name = str(path)
+    try:
+        text = (Path("/dev/stdin") if name == "-" else path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError.of(
+            "file", f"{name!r} cannot be read ({error}); name a job file in TOML or JSON"
+        ) from None
+    is_json = path.suffix == ".json" or name == "-"
+    try:
+        return json.loads(text) if is_json else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        kind = "JSON" if is_json else "TOML"
+        raise InvalidArgumentError.of("file", f"{name!r} is not {kind} ({error}); mend it there") from None

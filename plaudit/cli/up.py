@@ -1,0 +1,56 @@
+"""`plaudit up`: all services of one machine, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from plaudit.cli._supervisor import Supervisor, local_services, start_local
+from plaudit.service import DEFAULT_ADDRESSES, configure_logging, default_data_dir, run_service
+
+
+def up(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder of all state. Default: PLAUDIT_DATA_DIR, or a folder of your own."),
+    ] = None,
+    gateway_grpc: Annotated[
+        str, typer.Option(help="Where the gateway speaks gRPC; port 0 takes a free one.")
+    ] = DEFAULT_ADDRESSES.gateway_grpc,
+    gateway_http: Annotated[
+        str, typer.Option(help="Where the gateway speaks REST.")
+    ] = DEFAULT_ADDRESSES.gateway_http,
+    trainer: Annotated[str, typer.Option(help="Where the trainer listens.")] = DEFAULT_ADDRESSES.trainer,
+    reward: Annotated[
+        str, typer.Option(help="Where the built-in reward server listens.")
+    ] = DEFAULT_ADDRESSES.reward,
+) -> None:
+    """Run gateway, trainer and built-in reward server until interrupted; what dies is started again."""
+    folder = (data_dir or default_data_dir()).absolute()
+    configure_logging("up")
+
+    async def serve(stop: asyncio.Event) -> None:
+        supervisor = Supervisor(folder / "logs")
+        try:
+            addresses = await start_local(
+                supervisor,
+                local_services(
+                    folder,
+                    gateway_grpc=gateway_grpc,
+                    gateway_http=gateway_http,
+                    trainer=trainer,
+                    reward=reward,
+                ),
+            )
+            typer.echo(f"gateway   gRPC {addresses.gateway_grpc}   REST http://{addresses.gateway_http}")
+            typer.echo(f"trainer   {addresses.trainer}")
+            typer.echo(f"reward    {addresses.reward}")
+            typer.echo(f"data and logs in {folder}; Ctrl-C ends all")
+            await stop.wait()
+        finally:
+            await supervisor.stop()
+
+    raise typer.Exit(run_service(serve))
