@@ -19,10 +19,8 @@ def draw_curve(points: Sequence[tuple[int, float]], *, width: int, height: int) 
         return "\n".join([""] * height)
     columns = _columns(finite, width)
     low, high = min(columns), max(columns)
-    if high - low < 1e-9:
-        low, high = low - 0.5, high + 0.5
     labels = [f"{high:8.3f} ┤", *["         │"] * (height - 2), f"{low:8.3f} ┤"]
-    fills = [1 + (value - low) / (high - low) * (height * 8 - 1) for value in columns]
+    fills = [1 + _fraction(value, low, high) * (height * 8 - 1) for value in columns]
     rows = []
     for row in range(height):
         base = (height - 1 - row) * 8
@@ -30,9 +28,14 @@ def draw_curve(points: Sequence[tuple[int, float]], *, width: int, height: int) 
     return "\n".join(rows)
 
 
+def _fraction(value: float, low: float, high: float) -> float:
+    """Where a value lies between the extremes, 0 to 1; halved first, as their distance may overflow."""
+    return 0.5 if low == high else (value / 2 - low / 2) / (high / 2 - low / 2)
+
+
 def _columns(points: Sequence[tuple[int, float]], width: int) -> list[float]:
     values = [value for _, value in sorted(points)]
     if len(values) <= width:
         return values
     edges = [round(i * len(values) / width) for i in range(width + 1)]
-    return [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
+    return [sum(value / (b - a) for value in values[a:b]) for a, b in itertools.pairwise(edges)]

@@ -1,0 +1,71 @@
+"""What the command line prints: curves that show the points, JSON for programs, no control characters."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plaudit.cli._curve import draw_curve
+from plaudit.cli._output import plain, printable
+from plaudit.types.statuses import JobStatus
+
+
+def test_a_rising_line_rises_from_the_lower_left_to_the_upper_right() -> None:
+    rows = draw_curve([(step, step / 7) for step in range(8)], width=8, height=4).split("\n")
+    assert [row[:8].strip() for row in rows] == ["1.000", "", "", "0.000"]
+    columns = ["".join(row[10 + x] for row in rows) for x in range(8)]
+    filled = [sum(c != " " for c in column) for column in columns]
+    assert filled == sorted(filled)
+    assert (filled[0], filled[-1]) == (1, 4)
+    assert columns[-1] == "████"
+
+
+def test_neighbours_share_a_column_as_their_mean() -> None:
+    rows = draw_curve([(i, float(i % 2)) for i in range(100)], width=50, height=3).split("\n")
+    assert rows[0].startswith("   1.000")
+    assert rows[-1].startswith("   0.000")
+
+
+@given(values=st.lists(st.floats(), max_size=200), width=st.integers(2, 80), height=st.integers(2, 12))
+def test_any_values_give_a_picture_of_the_size_asked_for(
+    values: list[float], width: int, height: int
+) -> None:
+    rows = draw_curve(list(enumerate(values)), width=width, height=height).split("\n")
+    assert len(rows) == height
+    assert all(len(row) <= 2_000 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("hostile", "shown"),
+    [
+        ("plain ünïcode ✓", "plain ünïcode ✓"),
+        ("\x1b[2Jgone", "\\x1b[2Jgone"),
+        ("a\rb", "a\\x0db"),
+        ("\u202eright to left", "\\u202eright to left"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+    ],
+)
+def test_text_of_other_people_cannot_steer_a_terminal(hostile: str, shown: str) -> None:
+    assert printable(hostile) == shown
+
+
+def test_plain_data_is_json_without_tricks() -> None:
+    data = {
+        "status": JobStatus.RUNNING,
+        "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "values": (1.5, math.nan, math.inf, -math.inf),
+        "none": None,
+        "text": "NaN is text here",
+    }
+    assert json.loads(json.dumps(plain(data), allow_nan=False)) == {
+        "status": "running",
+        "at": "2026-01-02T03:04:05Z",
+        "values": [1.5, "NaN", "Infinity", "-Infinity"],
+        "none": None,
+        "text": "NaN is text here",
+    }
