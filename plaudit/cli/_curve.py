@@ -30,7 +30,7 @@ def draw_curve(points: Sequence[tuple[int, float]], *, width: int, height: int) 
 
 def _fraction(value: float, low: float, high: float) -> float:
     """Where a value lies between the extremes, 0 to 1; halved first, as their distance may overflow."""
-    return 0.5 if low == high else (value / 2 - low / 2) / (high / 2 - low / 2)
+    return 0.5 if low / 2 == high / 2 else (value / 2 - low / 2) / (high / 2 - low / 2)
 
 
 def _columns(points: Sequence[tuple[int, float]], width: int) -> list[float]:
