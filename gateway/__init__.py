@@ -1,1 +1,1 @@
-"""The gateway: jobs, datasets, reward servers, models, and everyone who watches them."""
+"""The gateway: jobs, datasets, metrics and events, by gRPC and REST."""

@@ -72,6 +72,12 @@ class FailedPreconditionError(PlauditError):
     default_reason = "FAILED_PRECONDITION"
 
 
+class AbortedError(PlauditError):
+    """The work was ended by something newer that took its place."""
+
+    default_reason = "ABORTED"
+
+
 class ResourceExhaustedError(PlauditError):
     """A limit is reached; `retry_after` says when it may have room again."""
 

@@ -24,7 +24,7 @@ from plaudit.service import configure_logging
 from plaudit.types.metrics import REWARD_MEAN
 
 DEMO_HYPERPARAMETERS: Final[dict[str, Any]] = {
-    "learning_rate": 1e-3,
+    "learning_rate": 2e-4,
     "max_steps": 200,
     "rollouts_per_prompt": 8,
     "global_batch_size": 64,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import grpc
@@ -14,11 +15,17 @@ from plaudit import errors
 
 ERROR_DOMAIN: Final = "plaudit"
 
+# A status travels in the trailers, and a client that says nothing takes 8 KiB of them: what is above is lost
+# whole. The message travels twice, once in the details.
+_MAX_MESSAGE_BYTES: Final = 1_500
+_MAX_VIOLATIONS_BYTES: Final = 4_500
+
 _CODES: Final[dict[type[errors.PlauditError], grpc.StatusCode]] = {
     errors.InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.AlreadyExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.FailedPreconditionError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.AbortedError: grpc.StatusCode.ABORTED,
     errors.ResourceExhaustedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.OutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
     errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
@@ -48,20 +55,48 @@ def status_of(error: errors.PlauditError) -> status_pb2.Status:
     metadata = {"field": error.field} if isinstance(error, errors.NotFoundError) else {}
     add(error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=metadata))
     if isinstance(error, errors.InvalidArgumentError):
-        add(
-            error_details_pb2.BadRequest(
-                field_violations=[
-                    error_details_pb2.BadRequest.FieldViolation(field=v.field, description=v.message)
-                    for v in error.violations
-                ]
-            )
-        )
+        add(error_details_pb2.BadRequest(field_violations=_violations_that_fit(error.violations)))
     if error.retry_after is not None:
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(round(error.retry_after * 1000))
         add(error_details_pb2.RetryInfo(retry_delay=delay))
     name = code_of(error).name
-    return status_pb2.Status(code=code_pb2.Code.Value(name), message=error.message, details=details)
+    return status_pb2.Status(
+        code=code_pb2.Code.Value(name), message=_message_that_fits(error.message), details=details
+    )
+
+
+def _violations_that_fit(
+    violations: Sequence[errors.FieldViolation],
+) -> list[error_details_pb2.BadRequest.FieldViolation]:
+    told = []
+    room = _MAX_VIOLATIONS_BYTES
+    for index, violation in enumerate(violations):
+        field, message = _sendable(violation.field), _sendable(violation.message)
+        room -= len(field.encode()) + len(message.encode())
+        if room < 0:
+            rest = len(violations) - index
+            field, message = "(request)", f"{rest} more are wrong; mend these first"
+        told.append(error_details_pb2.BadRequest.FieldViolation(field=field, description=message))
+        if room < 0:
+            break
+    return told
+
+
+def _message_that_fits(message: str) -> str:
+    message = _sendable(message)
+    # On the wire a byte that is not printable ASCII takes three.
+    size = 0
+    for index, character in enumerate(message):
+        size += 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
+        if size > _MAX_MESSAGE_BYTES:
+            return f"{message[:index]}…"
+    return message
+
+
+def _sendable(text: str) -> str:
+    """`text` where half of a surrogate pair, which UTF-8 does not have, is written as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def error_from_rpc(failure: grpc.RpcError, *, target: str = "") -> errors.PlauditError:

@@ -10,9 +10,15 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 KEEPALIVE_MS: Final = 20_000
 KEEPALIVE_TIMEOUT_MS: Final = 10_000
 
+MAX_METADATA_BYTES: Final = 64 * 1024
+"""Headers and trailers: an error that names every wrong field stands in the trailers. gRPC's default for a
+client is 8 KiB, and what is above is lost whole; `plaudit.rpc._errors` keeps below that."""
+
 _COMMON: Final = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -26,6 +32,8 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Services are dialled as they are named: an http_proxy in the environment is not for them.
+    ("grpc.enable_http_proxy", 0),
     # Our own retries are the one layer.
     ("grpc.enable_retries", 0),
     # Two channels to one address must not share a dead connection.

@@ -13,6 +13,32 @@ _HOST = re.compile(
 )
 
 
+# Cloud machines hand out credentials here; 169.254.169.254 and its like are link-local already.
+_METADATA_SERVICES = frozenset(
+    ipaddress.ip_address(address) for address in ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200")
+)
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+def may_be_dialled(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether our services open connections to `address`, or to the IPv4 address that it carries.
+
+    Link-local and metadata addresses reach what hands out a cloud machine's credentials; multicast and
+    unspecified ones name no server.
+    """
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return may_be_dialled(address.ipv4_mapped)
+        if address in _NAT64:
+            return may_be_dialled(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+    return not (
+        address.is_link_local
+        or address.is_multicast
+        or address.is_unspecified
+        or address in _METADATA_SERVICES
+    )
+
+
 def check_address(value: str) -> str:
     """Returns `value` where it is `host:port` or `[ipv6]:port`, else raises ValueError with the way out.
 
@@ -33,7 +59,7 @@ def check_address(value: str) -> str:
         return value
     if address.version == 6 and literal == host:
         raise ValueError("an IPv6 address stands in brackets, for example [::1]:50061")
-    if address.is_link_local or address.is_multicast or address.is_unspecified:
+    if not may_be_dialled(address):
         raise ValueError(
             "link-local, multicast and unspecified addresses are not dialled; name the server's own address"
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from plaudit.types.addresses import Address
 from plaudit.types.hyperparameters import GrpoHyperparameters
@@ -49,6 +50,17 @@ class RewardBinding(BaseModel):
         description="Time budget of one batch, in seconds.",
         examples=[60.0],
     )
+
+    @field_validator("config")
+    @classmethod
+    def _config_is_json(cls, config: dict[str, Any]) -> dict[str, Any]:
+        try:
+            json.dumps(config, allow_nan=False)
+        except ValueError:
+            raise ValueError(
+                "it holds NaN or an infinite number, which JSON does not have; write null, or leave it out"
+            ) from None
+        return config
 
 
 class TrainingJobSpec(BaseModel):

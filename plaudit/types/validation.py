@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.types.hyperparameters import GrpoHyperparameters
-from plaudit.types.jobs import RewardBinding, TrainingJobSpec
+from plaudit.types.jobs import RewardBinding, RunSpec, TrainingJobSpec
 from plaudit.types.rules import RULES
 
 Model = TypeVar("Model", bound=BaseModel)
+
+MAX_DEPTH: Final = 64
+"""Deepest nesting of JSON that is taken from outside; far below what makes a reader of ours overflow."""
 
 _SHOWN_VALUE_LENGTH = 80
 
@@ -51,21 +54,55 @@ def check_job_spec(data: object) -> tuple[TrainingJobSpec | None, list[FieldViol
     return (None if violations else spec), violations
 
 
+def check_run_spec(data: object, prefix: str = "") -> tuple[RunSpec | None, list[FieldViolation]]:
+    """The run spec that JSON-like data holds, or None and every wrong field, each below `prefix`."""
+    violations: list[FieldViolation] = []
+    spec: RunSpec | None = None
+    try:
+        spec = RunSpec.model_validate_json(_to_json(data))
+    except ValidationError as error:
+        violations.extend(violations_of(error, RunSpec))
+    hyperparameters = data.get("hyperparameters") if isinstance(data, Mapping) else None
+    violations.extend(_broken_rules(hyperparameters, {v.field for v in violations}))
+    below = [FieldViolation(f"{prefix}.{v.field}" if prefix else v.field, v.message) for v in violations]
+    return (None if violations else spec), below
+
+
 def parse_json_object(text: str, field: str) -> dict[str, Any]:
     """Reads the JSON object in the text of `field`; empty text is {}."""
     if not text.strip():
         return {}
+    too_deep = f"is nested more than {MAX_DEPTH} levels deep; flatten it"
     try:
         value = json.loads(text)
     except ValueError as error:
         raise InvalidArgumentError.of(
             field, f"is not JSON ({error}); send a JSON object, for example {{}}"
         ) from None
+    except RecursionError:
+        raise InvalidArgumentError.of(field, too_deep) from None
+    if nests_deeper(value, MAX_DEPTH):
+        raise InvalidArgumentError.of(field, too_deep)
     if not isinstance(value, dict):
         raise InvalidArgumentError.of(
             field, f"{shown(value)} is not a JSON object; send one, for example {{}}"
         )
     return value
+
+
+def nests_deeper(value: object, levels: int) -> bool:
+    """Whether lists and objects in `value` nest more than `levels` deep, as text from outside may."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, list | dict)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def parse_model(model: type[Model], data: object, prefix: str = "") -> Model:
@@ -81,8 +118,19 @@ def violations_of(
 ) -> Iterator[FieldViolation]:
     """Pydantic's errors in our words: `field`, then the value, what is expected, and a value that works."""
     for detail in error.errors(include_url=False):
+        if _counts_wrong_items_as_absent(detail):
+            continue
         location = detail["loc"]
         yield FieldViolation(_path(location, prefix), _message(detail, _example(model, location)))
+
+
+def _counts_wrong_items_as_absent(detail: ErrorDetails) -> bool:
+    """Whether a list is called too short only because items that it has are wrong, which is told apart."""
+    return (
+        detail["type"] == "too_short"
+        and isinstance(detail["input"], list)
+        and len(detail["input"]) >= detail["ctx"]["min_length"]
+    )
 
 
 def shown(value: object) -> str:
@@ -202,8 +250,11 @@ def _message(detail: ErrorDetails, example: object) -> str:
 
 
 __all__ = [
+    "MAX_DEPTH",
     "RewardBinding",
     "check_job_spec",
+    "check_run_spec",
+    "nests_deeper",
     "parse_job_spec",
     "parse_json_object",
     "parse_model",

@@ -1,1 +1,1 @@
-"""How the process of a run is started."""
+"""Where runs are started: a process on this machine."""

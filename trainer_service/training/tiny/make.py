@@ -1,9 +1,9 @@
 """Make the embedded model from nothing: `python -m trainer_service.training.tiny.make OUT_DIR`.
 
 A byte-level tokenizer, a small Qwen2, and supervised training on all sums of two numbers from 0 to 19,
-answered in a mixture of styles. The model ends up adding without mistakes, but it writes `<answer>19</answer>`
-only about 3 times in 10: what GRPO then has to teach it is the style. One thread and one seed: the same
-machine gives the same bytes.
+answered in a mixture of styles. The model ends up adding without mistakes, but it writes its answer as
+`<answer>19</answer>` only about 3 times in 10: what GRPO then has to teach it is the style. One thread and
+one seed: the same machine gives the same bytes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,8 +24,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 LARGEST = 19
 """The largest addend; must match gateway/datasets/builtin.py, which this package may not import."""
@@ -84,24 +86,29 @@ class Measured:
     """Share of the 400 sums that are right where the opening tag is given: the skill without the style."""
 
 
+def say(line: str) -> None:
+    """Tell progress on stderr: stdout carries only the result."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
 def prompt_of(left: int, right: int) -> list[dict[str, str]]:
     """Return the chat that asks for one sum."""
     return [{"role": "user", "content": f"What is {left} + {right}?"}]
 
 
 def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE: any text can be written in it, and digits stay single tokens."""
-    rng = random.Random(recipe.seed)
-    corpus = [
-        f"system\nuser\nassistant\nWhat is {left} + {right}? "
-        + " ".join(form.format(left + right) for form, _ in STYLES)
-        for left, right in ((rng.randint(0, LARGEST), rng.randint(0, LARGEST)) for _ in range(500))
-    ]
+    """Train a byte-level BPE in the form of Qwen2's: it can write any text, and digits stay single tokens.
+
+    Qwen2's form to the letter, because AutoTokenizer goes by the model's type and puts Qwen2's normalizer and
+    pre-tokenizer in place of whatever tokenizer.json holds.
+    """
     core = Tokenizer(models.BPE())
+    core.normalizer = normalizers.NFC()
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     core.decoder = decoders.ByteLevel()
@@ -111,20 +118,30 @@ def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    core.train_from_iterator(corpus, trainer)
+    core.train_from_iterator(corpus(), trainer)
     # Each tag is one token, but no special one: decoding with skip_special_tokens must leave it in the text.
     core.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in (OPEN_TAG, CLOSE_TAG)])
     fast: Any = PreTrainedTokenizerFast  # its constructor has no types
     tokenizer: PreTrainedTokenizerFast = fast(
         tokenizer_object=core,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
+        eos_token="<|im_end|>",  # noqa: S106
+        pad_token="<|endoftext|>",  # noqa: S106
+        unk_token="<|endoftext|>",  # noqa: S106 - never produced: bytes cover everything
         padding_side="left",
         model_max_length=2048,
         clean_up_tokenization_spaces=False,
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
+
+
+def corpus() -> Iterator[str]:
+    """Yield what is written about each sum, but for the tags: they need no merges."""
+    for left in range(LARGEST + 1):
+        for right in range(LARGEST + 1):
+            answers = [form.format(left + right) for form, _ in STYLES if OPEN_TAG not in form]
+            yield f"system\nuser\nassistant\n{prompt_of(left, right)[0]['content']}"
+            yield from answers
 
 
 def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
@@ -155,8 +172,8 @@ def encode_prompt(tokenizer: PreTrainedTokenizerFast, left: int, right: int) -> 
 def style_quotas(batch_size: int) -> list[int]:
     """Return one style index per place of a batch, in the proportions of STYLES; largest remainders fill it.
 
-    Quotas instead of draws: the mixture is then exact in every batch, and the model's share of the wanted style
-    does not drift with the last batches that it saw.
+    Quotas instead of draws: the mixture is then exact in every batch, and the model's share of the wanted
+    style does not drift with the last batches that it saw.
     """
     exact = [share * batch_size for _, share in STYLES]
     counts = [int(value) for value in exact]
@@ -215,7 +232,7 @@ def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: R
         optimizer.step()
         schedule.step()
         if step == 1 or step % 100 == 0 or step == recipe.steps:
-            print(f"step {step} loss {loss.item():.4f} after {time.monotonic() - started:.1f} s", flush=True)
+            say(f"step {step} loss {loss.item():.4f} after {time.monotonic() - started:.1f} s")
 
 
 def earns_reward(completion: str, total: int) -> bool:
@@ -277,17 +294,16 @@ def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
     """Write what `from_pretrained` reads, and check that it gives the same tokens back."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    # transformers 5 writes a class name that 4 does not know; both know this one.
+    # transformers 5 would write a class name that 4 does not know; both know this one.
     config_file = folder / "tokenizer_config.json"
     config = json.loads(config_file.read_text(encoding="utf-8"))
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    config["tokenizer_class"] = "Qwen2Tokenizer"
     config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     # The weights come out readable by their owner alone, which a package must not be.
     (folder / "model.safetensors").chmod(0o644)
     reloaded = AutoTokenizer.from_pretrained(folder)
-    text = f"What is 7 + 12? {OPEN_TAG}19{CLOSE_TAG} It is 19. naïve 漢字\n"
+    text = f"What is 7 + 12?\n\n{OPEN_TAG}19{CLOSE_TAG} It isn't  20; naïve (漢字)\t\n"
     ids = tokenizer.encode(text, add_special_tokens=False)
-    # AutoTokenizer may pick a class by the model's type and lose our pre-tokenizer; better to learn it here.
     if reloaded.encode(text, add_special_tokens=False) != ids or reloaded.decode(ids) != text:
         raise RuntimeError(f"the tokenizer in {folder} reads back differently ({type(reloaded).__name__})")
 
@@ -300,7 +316,7 @@ def make(folder: Path, recipe: Recipe) -> Measured:
     tokenizer = build_tokenizer(recipe)
     model = build_model(recipe, tokenizer)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{parameters} parameters, {len(tokenizer)} tokens", flush=True)
+    say(f"{parameters} parameters, {len(tokenizer)} tokens")
     train(model, tokenizer, recipe)
     save(model, tokenizer, folder)
     return measure(model, tokenizer)
@@ -314,7 +330,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=Recipe.steps)
     arguments = parser.parse_args()
     measured = make(arguments.out_dir, Recipe(seed=arguments.seed, steps=arguments.steps))
-    print(json.dumps(vars(measured)))
+    sys.stdout.write(json.dumps(vars(measured)) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,130 @@
+"""One connection to a replica: looked up, dialled, described, and a Score stream opened on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Final, TypeAlias
+
+import grpc
+import grpc.aio
+
+from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.reward.v1 import reward_service_pb2_grpc as pb_grpc
+from plaudit.rpc import open_channel
+from plaudit.scoring._addresses import Endpoint, ForbiddenAddressError, resolve
+from plaudit.scoring._compatibility import USELESS_STATUSES
+
+ScoreCall: TypeAlias = "grpc.aio.StreamStreamCall[pb.ScoreRequest, pb.ScoreResponse]"
+
+_CLIENT_NAME: Final = f"plaudit/{version('plaudit')}"
+_SHOWN_DETAILS: Final = 200
+_PINGED_TOO_OFTEN: Final = "too many pings"
+
+RELAXED_KEEPALIVE_MS: Final = 330_000
+"""A server that does not know our keepalive settings allows a ping in five minutes, and hangs up on more."""
+
+
+class LostError(Exception):
+    """A connection could not be made, or ended. The message is for people and names no address."""
+
+    def __init__(self, reason: str, *, pinged_too_often: bool = False) -> None:
+        super().__init__(reason)
+        self.pinged_too_often = pinged_too_often
+
+
+class RefusedError(Exception):
+    """A status came after which coming back is useless."""
+
+    def __init__(self, failure: grpc.aio.AioRpcError) -> None:
+        super().__init__(failure.details())
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A channel on which the replica has described itself. Whoever made it closes the channel."""
+
+    channel: grpc.aio.Channel
+    info: pb.GetServerInfoResponse
+
+    async def open(self, frame: pb.ScoreRequest, timeout: float) -> tuple[ScoreCall, pb.SessionOpened]:
+        """Opens a session; raises LostError or RefusedError."""
+        call = pb_grpc.RewardServiceStub(self.channel).Score()
+        try:
+            async with asyncio.timeout(timeout):
+                # Where the stream has ended already, reading says why.
+                with contextlib.suppress(asyncio.InvalidStateError):
+                    await call.write(frame)
+                while isinstance(answer := await call.read(), pb.ScoreResponse):
+                    kind = answer.WhichOneof("frame")
+                    if kind == "opened":
+                        return call, answer.opened
+                    if kind is not None:  # None: a frame of a later revision
+                        raise LostError(f"it answered `open` with `{kind}` instead of `opened`")
+                raise LostError("it ended the stream without answering `open`")
+        except TimeoutError:
+            raise LostError(f"no answer to `open` within {timeout:g} s") from None
+        except grpc.aio.AioRpcError as failure:
+            raise end_of_call(failure, timeout) from failure
+
+
+async def connect(address: str, timeout: float, *, relaxed_keepalive: bool) -> Connection:
+    """Looks `address` up anew, dials what it leads to in turn, and asks for the server's description.
+
+    Each part has `timeout` seconds. Raises LostError or RefusedError.
+    """
+    try:
+        endpoints = await resolve(address, timeout)
+    except TimeoutError:
+        raise LostError(f"its name was not resolved within {timeout:g} s") from None
+    except OSError as error:
+        raise LostError(f"its name cannot be resolved: {error.strerror or error}") from None
+    except ForbiddenAddressError as error:
+        raise LostError(str(error)) from None
+    reasons: list[LostError] = []
+    for endpoint in endpoints:
+        try:
+            return await _dial(endpoint, timeout, relaxed_keepalive=relaxed_keepalive)
+        except LostError as error:
+            reasons.append(error)
+    raise reasons[-1]
+
+
+def end_of_call(failure: grpc.aio.AioRpcError, timeout: float) -> LostError | RefusedError:
+    """What the end of a call means, in few words where the cause is a common one."""
+    if failure.code() in USELESS_STATUSES:
+        return RefusedError(failure)
+    details = failure.details() or ""
+    if "connection refused" in details.casefold():
+        return LostError("connection refused")
+    if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return LostError(f"no answer within {timeout:g} s")
+    return LostError(
+        f"{failure.code().name}: {details[:_SHOWN_DETAILS]}" if details else failure.code().name,
+        pinged_too_often=_PINGED_TOO_OFTEN in details.casefold().replace("_", " "),
+    )
+
+
+async def _dial(endpoint: Endpoint, timeout: float, *, relaxed_keepalive: bool) -> Connection:
+    options: list[tuple[str, str | int]] = [
+        # The checked address is dialled; the name is what the server, and later TLS, gets to see.
+        ("grpc.default_authority", endpoint.authority),
+        # A proxy would dial another address than the one that was checked.
+        ("grpc.enable_http_proxy", 0),
+    ]
+    if relaxed_keepalive:
+        options.append(("grpc.keepalive_time_ms", RELAXED_KEEPALIVE_MS))
+    channel = open_channel(endpoint.target, options)
+    try:
+        info = await pb_grpc.RewardServiceStub(channel).GetServerInfo(
+            pb.GetServerInfoRequest(client_name=_CLIENT_NAME), timeout=timeout
+        )
+    except BaseException as error:
+        await channel.close()
+        if isinstance(error, grpc.aio.AioRpcError):
+            raise end_of_call(error, timeout) from error
+        raise
+    return Connection(channel, info)

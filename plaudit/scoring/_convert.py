@@ -1,0 +1,177 @@
+"""The edge to plaudit.reward.v1: the vocabulary becomes messages, and results become outcomes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.types.jobs import RewardBinding
+from plaudit.types.scoring import (
+    Completion,
+    Failed,
+    FailureCode,
+    FinishReason,
+    JsonValue,
+    Prompt,
+    Purpose,
+    Scored,
+)
+
+_INT64 = range(-(2**63), 2**63)
+_MAX_EXPLANATION: Final = 4096
+# Tags, lengths, token count and finish reason: more than they can take.
+_COMPLETION_FRAMING: Final = 48
+_NO_METRICS: Final[Mapping[str, float]] = {}
+
+_FINISH_REASONS: Final = {
+    FinishReason.UNKNOWN: pb.Completion.FINISH_REASON_UNSPECIFIED,
+    FinishReason.STOP: pb.Completion.FINISH_REASON_STOP,
+    FinishReason.LENGTH: pb.Completion.FINISH_REASON_LENGTH,
+}
+_PURPOSES: Final = {
+    Purpose.TRAIN: pb.Batch.PURPOSE_TRAIN,
+    Purpose.EVAL: pb.Batch.PURPOSE_EVAL,
+    Purpose.PREFLIGHT: pb.Batch.PURPOSE_PREFLIGHT,
+}
+_FAILURE_CODES: Final = {
+    pb.Failure.CODE_UNSPECIFIED: FailureCode.INTERNAL,
+    pb.Failure.CODE_INVALID: FailureCode.INVALID,
+    pb.Failure.CODE_TIMEOUT: FailureCode.TIMEOUT,
+    pb.Failure.CODE_CANCELLED: FailureCode.CANCELLED,
+    pb.Failure.CODE_UNAVAILABLE: FailureCode.UNAVAILABLE,
+    pb.Failure.CODE_CONFLICT: FailureCode.CONFLICT,
+    pb.Failure.CODE_LIMIT_EXCEEDED: FailureCode.LIMIT_EXCEEDED,
+    pb.Failure.CODE_INTERNAL: FailureCode.INTERNAL,
+    pb.Failure.CODE_EXHAUSTED: FailureCode.EXHAUSTED,
+}
+
+
+def valid_text(text: str) -> str:
+    """The text as valid Unicode: surrogate pairs joined, lone surrogates replaced by U+FFFD.
+
+    A protobuf string refuses a lone surrogate, and the whole message with it.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def valid_completion(completion: Completion) -> Completion:
+    """The completion with valid text; the same object where it was valid."""
+    text, prefill = valid_text(completion.text), valid_text(completion.prefill)
+    raw_text = valid_text(completion.raw_text)
+    if text is completion.text and prefill is completion.prefill and raw_text is completion.raw_text:
+        return completion
+    return replace(completion, text=text, prefill=prefill, raw_text=raw_text)
+
+
+def completion_bytes(completion: Completion) -> int:
+    """Upper bound of the encoded size of a valid completion."""
+    return (
+        _COMPLETION_FRAMING
+        + len(completion.completion_id)
+        + _text_bytes(completion.text)
+        + _text_bytes(completion.prefill)
+        + _text_bytes(completion.raw_text)
+    )
+
+
+def prompt_message(prompt: Prompt) -> pb.PromptGroup:
+    """A prompt as it is sent, without completions."""
+    return pb.PromptGroup(
+        group_id=prompt.group_id,
+        prompt=[
+            pb.Message(role=valid_text(turn.role), content=valid_text(turn.content))
+            for turn in prompt.messages
+        ],
+        columns={valid_text(name): _column_value(value) for name, value in prompt.columns.items()},
+        prompt_text=valid_text(prompt.text),
+    )
+
+
+def _column_value(value: JsonValue) -> pb.ColumnValue:
+    if value is None:
+        return pb.ColumnValue()
+    if isinstance(value, bool):  # before int, of which it is one
+        return pb.ColumnValue(bool_value=value)
+    if isinstance(value, str):
+        return pb.ColumnValue(string_value=valid_text(value))
+    if isinstance(value, int) and value in _INT64:
+        return pb.ColumnValue(int_value=value)
+    if isinstance(value, float) and math.isfinite(value):
+        return pb.ColumnValue(double_value=value)
+    return pb.ColumnValue(json_value=json.dumps(value))
+
+
+def _text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def selection_message(binding: RewardBinding) -> pb.RewardSelection:
+    """A reward of the job as a session asks for it; its name in the job is the key."""
+    return pb.RewardSelection(
+        key=binding.name,
+        name=binding.reward,
+        config_json=json.dumps(binding.config) if binding.config else "",
+    )
+
+
+def batch_frame(
+    batch_id: str,
+    work: Iterable[tuple[pb.PromptGroup, Iterable[Completion]]],
+    *,
+    timeout_seconds: float,
+    step: int,
+    purpose: Purpose,
+    reward_keys: Sequence[str],
+) -> pb.ScoreRequest:
+    """A batch, ready to send. `work` holds prompts without completions, and the valid completions of each."""
+    frame = pb.ScoreRequest()
+    batch = frame.batch
+    batch.batch_id = batch_id
+    batch.timeout.FromMicroseconds(max(1, round(timeout_seconds * 1e6)))
+    batch.step = step
+    batch.purpose = _PURPOSES[purpose]
+    batch.reward_keys.extend(reward_keys)
+    for prompt, completions in work:
+        batch.groups.append(prompt)
+        add = batch.groups[-1].completions.add
+        for completion in completions:
+            message = add(
+                completion_id=completion.completion_id,
+                text=completion.text,
+                token_count=completion.token_count,
+                finish_reason=_FINISH_REASONS[completion.finish_reason],
+            )
+            if completion.prefill:
+                message.prefill = completion.prefill
+            if completion.raw_text:
+                message.raw_text = completion.raw_text
+    return frame
+
+
+def failed(failure: pb.Failure) -> Failed:
+    """A failure as the domain knows it."""
+    return Failed(
+        code=_FAILURE_CODES.get(failure.code, FailureCode.INTERNAL),
+        message=failure.message[:_MAX_EXPLANATION],
+        retry_delay=max(0.0, failure.retry_delay.ToTimedelta().total_seconds())
+        if failure.HasField("retry_delay")
+        else None,
+    )
+
+
+def scored(score: pb.Score) -> Scored:
+    """A score as the domain knows it, its value unchecked; parts that are not finite are dropped."""
+    metrics: Mapping[str, float] = _NO_METRICS
+    if score.metrics:
+        metrics = {name: part for name, part in score.metrics.items() if math.isfinite(part)}
+    return Scored(score.value, metrics, score.explanation[:_MAX_EXPLANATION])

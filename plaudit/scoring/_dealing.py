@@ -1,0 +1,184 @@
+"""Ready units are dealt out to replicas: in full frames, within windows, to the one with the least to do."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from plaudit.scoring._convert import batch_frame
+from plaudit.scoring._limits import ScoringLimits
+from plaudit.scoring._ready import FRAME_BYTES, FRAME_COMPLETIONS, ReadyQueue, ReadyWork
+from plaudit.scoring._replica import Replica
+from plaudit.scoring._work import BatchKind, SentBatch, Unit, envelope_bytes
+
+COMPANY_SECONDS: Final = 0.005
+"""The longest that a ready completion waits for others to share its frame."""
+
+_SHORTEST_TIMEOUT_SECONDS: Final = 0.05
+
+
+class _Plan(NamedTuple):
+    """How the units of a kind are dealt out now."""
+
+    share: int
+    """Completions in a batch."""
+    is_all: bool
+    """Whether all go; else a rest that fills no frame may wait for company."""
+
+
+class Dealer:
+    """Deals out the ready units of one server."""
+
+    def __init__(
+        self,
+        replicas: Sequence[Replica],
+        all_keys: frozenset[str],
+        limits: ScoringLimits,
+        refuse: Callable[[Unit, str], None],
+    ) -> None:
+        """`refuse` gets a unit that the server cannot take, and why."""
+        self.ready = ReadyWork()
+        self._replicas = replicas
+        self._all_keys = all_keys
+        self._limits = limits
+        self._refuse = refuse
+        self._max_batch_completions = 1
+        self._max_frame_bytes = 1
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_partial_at = -math.inf
+
+    def learn_limits(self) -> None:
+        """Takes the strictest limits that a replica names; replicas of one server should agree."""
+        described = [r.description for r in self._replicas if r.description is not None]
+        self._max_batch_completions = min(d.max_batch_completions for d in described)
+        self._max_frame_bytes = min(d.max_frame_bytes for d in described)
+
+    def fits(self, batch: SentBatch) -> bool:
+        """Whether a batch that was made before keeps to the limits."""
+        return (
+            batch.completions <= self._max_batch_completions
+            and batch.frame.ByteSize() <= self._max_frame_bytes
+        )
+
+    def deal(self, *, flush: bool = False) -> None:
+        """Sends what may go now. `flush`: without waiting for company."""
+        now = asyncio.get_running_loop().time()
+        for broken in self._replicas:
+            broken.send_again()
+        plans: dict[BatchKind, _Plan] = {}
+        while (oldest := self.ready.oldest()) is not None:
+            queue, head = oldest
+            misfit = self._misfit(head)
+            if misfit:
+                queue.pop()
+                self._refuse(head, misfit)
+                continue
+            replica = self._least_loaded(head)
+            if replica is None:
+                return
+            plan = plans.get(queue.kind)
+            if not (flush or (plan is not None and plan.is_all)):
+                go_at = self._go_at(queue, head, replica, now)
+                if go_at > now:
+                    self._deal_at(go_at)
+                    return
+            if plan is None:
+                plan = plans[queue.kind] = self._plan(queue)
+            most = max(head.completions, min(plan.share, replica.room))
+            units = queue.take(most, min(FRAME_BYTES, self._max_frame_bytes))
+            replica.send(self._batch(queue.kind, units, now))
+
+    def close(self) -> None:
+        """Lets go of the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _plan(self, queue: ReadyQueue) -> _Plan:
+        # One frame to one replica would leave the others idle, so they share what is ready.
+        takers = sum(1 for replica in self._replicas if replica.takes_work)
+        is_all = queue.completions < takers * self._most
+        return _Plan(math.ceil(queue.completions / takers) if is_all else self._most, is_all)
+
+    @property
+    def _most(self) -> int:
+        return min(FRAME_COMPLETIONS, self._max_batch_completions)
+
+    def _misfit(self, unit: Unit) -> str:
+        size = unit.frame_bytes + envelope_bytes(unit.kind.keys)
+        if size > self._max_frame_bytes:
+            return f"it takes {size} bytes, and the server's max_frame_bytes is {self._max_frame_bytes}"
+        if unit.completions > self._max_batch_completions:
+            return (
+                f"the group has {unit.completions} completions, and the server's max_batch_completions is "
+                f"{self._max_batch_completions}"
+            )
+        return ""
+
+    def _least_loaded(self, head: Unit) -> Replica | None:
+        best: Replica | None = None
+        for replica in self._replicas:
+            if not replica.takes_work or (head.must_be_alone and replica.in_flight):
+                continue
+            if replica.has_room_for(head.completions) and (
+                best is None or replica.in_flight < best.in_flight
+            ):
+                best = replica
+        return best
+
+    def _go_at(self, queue: ReadyQueue, head: Unit, replica: Replica, now: float) -> float:
+        """When to send: at once where a frame is full, else when company has had its time."""
+        if queue.kind.apart or queue.bytes >= FRAME_BYTES:
+            return now
+        room = replica.room
+        # A window that opens crumb by crumb must not turn full frames into lone completions.
+        if queue.completions >= min(self._most, room) and (room >= self._most or replica.in_flight == 0):
+            return now
+        go_at = max(head.ready_at, self._last_partial_at) + COMPANY_SECONDS
+        if go_at <= now:
+            self._last_partial_at = now
+        return go_at
+
+    def _deal_at(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at, self.deal)
+
+    def _batch(self, kind: BatchKind, units: list[Unit], now: float) -> SentBatch:
+        timeout = kind.timeout_seconds
+        if kind.is_retry:
+            # What is left of the budget of the completion that has been under way longest.
+            first_sent_at = min((u.first_sent_at for u in units if u.first_sent_at is not None), default=now)
+            left = first_sent_at + self._limits.retry_budget_seconds - now
+            timeout = min(timeout, max(left, _SHORTEST_TIMEOUT_SECONDS))
+        # Unique is enough: os.urandom, as in uuid4, would let go of the interpreter for every batch.
+        batch_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
+        by_group: dict[str, list[Unit]] = {}
+        for unit in units:
+            by_group.setdefault(unit.submissions[0].group_id, []).append(unit)
+        frame = batch_frame(
+            batch_id,
+            [
+                (
+                    members[0].submissions[0].prompt,
+                    [submission.completion for unit in members for submission in unit.submissions],
+                )
+                for members in by_group.values()
+            ],
+            timeout_seconds=timeout,
+            step=kind.step,
+            purpose=kind.purpose,
+            reward_keys=() if len(kind.keys) == len(self._all_keys) else kind.keys,
+        )
+        return SentBatch(
+            batch_id=batch_id,
+            frame=frame,
+            kind=kind,
+            timeout_seconds=timeout,
+            units=units,
+            completions=sum(unit.completions for unit in units),
+            breaks=max(unit.breaks for unit in units),
+        )

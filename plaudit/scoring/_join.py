@@ -1,0 +1,158 @@
+"""Results are joined to the work by id, never by position; what does not fit is counted and left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.scoring._compatibility import RewardRules
+from plaudit.scoring._convert import failed, scored
+from plaudit.scoring._counters import ProtocolCounters
+from plaudit.scoring._work import AnswerId, Moment, SentBatch, Submission, Unit
+from plaudit.types.scoring import Failed, FailureCode, NotApplicable, Outcome, Scored
+
+
+class OutcomeSink(Protocol):
+    """Who acts on what was joined."""
+
+    def accept(self, unit: Unit, submission: Submission, key: str, outcome: Outcome, at: Moment) -> None:
+        """Records the one accepted outcome of a reward for a completion."""
+
+    def may_help_to_retry(self, failure: Failed) -> bool:
+        """Whether a failure is of a kind that another try can mend."""
+
+    def settle(self, unit: Unit, at: Moment) -> None:
+        """Acts on a unit all of whose answers are in: its failures are retried or accepted."""
+
+
+class ResultJoiner:
+    """Joins the results of one replica's stream to its batches."""
+
+    def __init__(
+        self,
+        sink: OutcomeSink,
+        counters: ProtocolCounters,
+        batches: Mapping[str, SentBatch],
+        is_abandoned: Callable[[str], bool],
+    ) -> None:
+        self._sink = sink
+        self._counters = counters
+        self._batches = batches
+        self._is_abandoned = is_abandoned
+
+    def join(self, results: pb.Results, rules: Mapping[str, RewardRules]) -> int:
+        """Takes in a frame; returns how many completions of the window it freed.
+
+        This runs once for every answer of a run: what is rare is left to the methods below.
+        """
+        freed = 0
+        at = Moment.now()
+        batch: SentBatch | None = None
+        for result in results.results:
+            batch_id = result.batch_id
+            if batch is None or batch.batch_id != batch_id:
+                batch = self._batches.get(batch_id)
+                if batch is None:
+                    self._count_stray(batch_id)
+                    continue
+            key = result.reward_key
+            answer = (result.completion_id, key)
+            unit = batch.waiting.get(answer)
+            if unit is None:
+                self._repeated(batch, answer, result)
+                continue
+            rule = rules[key]
+            # NaN is in no range.
+            if result.HasField("score") and rule.low <= (score := result.score).value <= rule.high:
+                outcome: Outcome = scored(score)
+            else:
+                other = self._other_outcome(result, rule)
+                if isinstance(other, str):
+                    # A valid answer may still come; at the batch's end this says what was wrong.
+                    batch.invalid[answer] = other
+                    continue
+                outcome = other
+            del batch.waiting[answer]
+            self._record(unit, answer, outcome, rule, at)
+            unit.open_answers -= 1
+            if not unit.open_answers:
+                freed += unit.completions
+                batch.open_completions -= unit.completions
+                self._sink.settle(unit, at)
+        return freed
+
+    def end(self, batch: SentBatch, missing: Failed) -> None:
+        """Ends a batch that gets no more answers: `missing` is what became of those that did not come."""
+        if not batch.waiting:
+            return
+        at = Moment.now()
+        waiting, batch.waiting = batch.waiting, {}
+        for answer, unit in waiting.items():
+            reason = batch.invalid.get(answer)
+            outcome = missing if reason is None else Failed(FailureCode.INTERNAL, reason)
+            self._record(unit, answer, outcome, None, at)
+            unit.open_answers = 0
+        for unit in dict.fromkeys(waiting.values()):
+            self._sink.settle(unit, at)
+
+    def _record(
+        self, unit: Unit, answer: AnswerId, outcome: Outcome, rule: RewardRules | None, at: Moment
+    ) -> None:
+        submission = unit.submission(answer[0])
+        key = answer[1]
+        if submission.taken:
+            if rule is not None:
+                self._counters.late += 1
+        elif key in submission.outcomes:  # a replay after a break, or the rest of a group that was sent again
+            accepted = submission.outcomes[key].outcome
+            if rule is not None and rule.is_deterministic and _differ(accepted, outcome):
+                self._counters.differing += 1
+        elif isinstance(outcome, Failed) and self._sink.may_help_to_retry(outcome):
+            if unit.failures is None:
+                unit.failures = {}
+            unit.failures[answer] = outcome
+        else:
+            self._sink.accept(unit, submission, key, outcome, at)
+
+    def _other_outcome(self, result: pb.Result, rule: RewardRules) -> Outcome | str:
+        """An outcome other than a score in range, or what is wrong with it."""
+        kind = result.WhichOneof("outcome")
+        if kind == "not_applicable":
+            return NotApplicable(result.not_applicable.reason)
+        if kind == "failure":
+            return failed(result.failure)
+        if kind is None:
+            self._counters.empty += 1
+            return "the reward server sent a result without an outcome"
+        value = result.score.value
+        if not math.isfinite(value):
+            self._counters.non_finite += 1
+            return f"the reward server answered {value}, which is no number"
+        self._counters.out_of_range += 1
+        allowed = f"{rule.low:g} to {rule.high:g}"
+        return f"the reward server answered {value:g}, outside the reward's range of {allowed}"
+
+    def _count_stray(self, batch_id: str) -> None:
+        if self._is_abandoned(batch_id):
+            self._counters.late += 1
+        else:
+            self._counters.unknown += 1
+
+    def _repeated(self, batch: SentBatch, answer: AnswerId, result: pb.Result) -> None:
+        completion_id, key = answer
+        submission = batch.submission(completion_id)
+        if submission is None or key not in batch.kind.keys:
+            self._counters.unknown += 1
+            return
+        self._counters.doubled += 1
+        accepted = submission.outcomes.get(key)
+        if accepted is None or not result.HasField("score"):
+            return
+        if _differ(accepted.outcome, Scored(result.score.value)):
+            self._counters.differing += 1
+
+
+def _differ(accepted: Outcome, repeated: Outcome) -> bool:
+    return isinstance(accepted, Scored) and isinstance(repeated, Scored) and accepted.value != repeated.value

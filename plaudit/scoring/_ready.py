@@ -1,0 +1,115 @@
+"""Units that are ready to be sent, gathered by the kind of batch that they can share."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from plaudit.scoring._work import BatchKind, Unit, envelope_bytes
+
+FRAME_COMPLETIONS: Final = 64
+FRAME_BYTES: Final = 1_000_000
+"""What is ready together travels together, up to these: a frame costs more than a completion in it."""
+
+
+class ReadyQueue:
+    """Units of one kind, first come first served."""
+
+    def __init__(self, kind: BatchKind) -> None:
+        self.kind = kind
+        self.completions = 0
+        self.bytes = 0
+        self._units: deque[Unit] = deque()
+
+    def __iter__(self) -> Iterator[Unit]:
+        return iter(self._units)
+
+    def push(self, unit: Unit) -> None:
+        """Puts a unit last."""
+        self._units.append(unit)
+        self.completions += unit.completions
+        self.bytes += unit.frame_bytes
+
+    def pop(self) -> Unit:
+        """Takes the first unit."""
+        unit = self._units.popleft()
+        self.completions -= unit.completions
+        self.bytes -= unit.frame_bytes
+        return unit
+
+    def head(self) -> Unit | None:
+        """The first unit that somebody still waits for; the others before it are dropped."""
+        while self._units:
+            unit = self._units[0]
+            if self._is_wanted(unit):
+                return unit
+            self.pop()
+        return None
+
+    def take(self, max_completions: int, max_bytes: int) -> list[Unit]:
+        """Takes units for one batch: the first in any case, then as many as stay within both limits."""
+        units: list[Unit] = []
+        prompts: set[str] = set()
+        completions, size = 0, envelope_bytes(self.kind.keys)
+        waiting = self._units
+        while waiting:
+            unit = waiting[0]
+            first = unit.submissions[0]
+            added = unit.frame_bytes - (first.prompt_bytes if first.group_id in prompts else 0)
+            if units and (completions + unit.completions > max_completions or size + added > max_bytes):
+                break
+            waiting.popleft()
+            self.completions -= unit.completions
+            self.bytes -= unit.frame_bytes
+            if self._is_wanted(unit):
+                units.append(unit)
+                prompts.add(first.group_id)
+                completions += unit.completions
+                size += added
+        return units
+
+    def _is_wanted(self, unit: Unit) -> bool:
+        return not unit.is_taken and (not self.kind.is_retry or bool(unit.open_keys()))
+
+
+class ReadyWork:
+    """All ready units of a server."""
+
+    def __init__(self) -> None:
+        self._queues: dict[BatchKind, ReadyQueue] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def push(self, unit: Unit) -> None:
+        """Puts a unit last among its kind."""
+        queue = self._queues.get(unit.kind)
+        if queue is None:
+            queue = self._queues[unit.kind] = ReadyQueue(unit.kind)
+        queue.push(unit)
+
+    def oldest(self) -> tuple[ReadyQueue, Unit] | None:
+        """The queue whose first unit has been ready longest, and that unit."""
+        best: tuple[ReadyQueue, Unit] | None = None
+        for kind in list(self._queues):
+            queue = self._queues[kind]
+            unit = queue.head()
+            if unit is None:
+                del self._queues[kind]
+            elif best is None or unit.ready_at < best[1].ready_at:
+                best = queue, unit
+        return best
+
+    def remove_where(self, condition: Callable[[Unit], bool]) -> list[Unit]:
+        """Takes out the units that meet the condition."""
+        removed: list[Unit] = []
+        for kind, queue in list(self._queues.items()):
+            if any(condition(unit) for unit in queue):
+                kept = self._queues[kind] = ReadyQueue(kind)
+                for unit in queue:
+                    if condition(unit):
+                        removed.append(unit)
+                    else:
+                        kept.push(unit)
+        return removed

@@ -1,0 +1,354 @@
+"""One replica of a reward server: its session, kept open over reconnects, and the batches that it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.scoring._backoff import RECONNECT_FIRST_SECONDS, RECONNECT_MOST_SECONDS, jittered_delay
+from plaudit.scoring._compatibility import ServerDescription, UselessError
+from plaudit.scoring._connection import LostError, RefusedError, connect
+from plaudit.scoring._convert import failed
+from plaudit.scoring._counters import ProtocolCounters
+from plaudit.scoring._join import OutcomeSink, ResultJoiner
+from plaudit.scoring._limits import ScoringLimits
+from plaudit.scoring._stream import Stream
+from plaudit.scoring._work import SentBatch
+from plaudit.types.scoring import Failed, FailureCode
+
+log = structlog.get_logger(__name__)
+
+_STABLE_AFTER_SECONDS: Final = 5.0
+"""A stream that lasted so long, or brought results, was no failure: the next waits start small again."""
+
+
+class ReplicaOwner(OutcomeSink, Protocol):
+    """The server that a replica belongs to."""
+
+    def describe(self, info: pb.GetServerInfoResponse) -> ServerDescription:
+        """Reads a description; raises UselessError where the job cannot use the replica."""
+
+    def refusal(self, refused: RefusedError) -> UselessError:
+        """What a useless status means for the user."""
+
+    def open_frame(self, session_id: str, pending_batch_ids: Sequence[str]) -> pb.ScoreRequest:
+        """The first frame of a stream."""
+
+    def on_open(self, replica: Replica) -> None:
+        """A session is open; what is not retained waits to be sent again."""
+
+    def on_room(self) -> None:
+        """A replica may have room for more work."""
+
+    def on_lost(self, replica: Replica) -> None:
+        """A connection ended, or was not made."""
+
+    def on_useless(self, replica: Replica, error: UselessError) -> None:
+        """The replica will never do, and is not dialled again."""
+
+    def on_rejected(self, batch: SentBatch, failure: Failed) -> Failed | None:
+        """What the answers of a refused batch become; None where the owner sends its completions again."""
+
+
+class Replica:
+    """A session with one address. Made and used in one event loop."""
+
+    def __init__(
+        self,
+        address: str,
+        session_id: str,
+        owner: ReplicaOwner,
+        limits: ScoringLimits,
+        counters: ProtocolCounters,
+    ) -> None:
+        self.address = address
+        self.description: ServerDescription | None = None
+        """The newest."""
+        self.is_useless = False
+        self.lost_reason = "not reached yet"
+        """Why the last connection ended, or was not made."""
+        self.failed_connects = 0
+        """Since the last open stream."""
+        self.in_flight = 0
+        """Completions that the server owes answers for, given-up ones included."""
+        self.batches: dict[str, SentBatch] = {}
+        """Batches without a done, in the order sent; while the connection is broken, what is pending."""
+        self._session_id = session_id
+        self._owner = owner
+        self._limits = limits
+        self._counters = counters
+        self._loop = asyncio.get_running_loop()
+        self._joiner = ResultJoiner(owner, counters, self.batches, self._is_abandoned)
+        self._abandoned: dict[str, tuple[int, float]] = {}
+        """Batches that were given up: completions of them in flight, and since when."""
+        self._to_resend: deque[SentBatch] = deque()
+        self._stream: Stream | None = None
+        self._window = 1
+        self._alone_id = ""
+        """The last batch beside which nothing else may be under way."""
+        self._is_draining = False
+        self._is_useful = False
+        self._relaxed_keepalive = False
+        self._closing = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a session is open."""
+        return self._stream is not None
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether new work may go here, window permitting."""
+        return self._stream is not None and not self._is_draining and not self._to_resend
+
+    @property
+    def room(self) -> int:
+        """Completions that the window has room for."""
+        return max(0, self._window - self.in_flight)
+
+    def has_room_for(self, completions: int) -> bool:
+        """Whether a batch of so many completions keeps to the window; the only one may exceed it."""
+        if self.in_flight == 0:
+            return True
+        return completions <= self.room and self._alone_id not in self.batches
+
+    def send(self, batch: SentBatch) -> None:
+        """Sends a batch and watches its deadline."""
+        assert self._stream is not None
+        now = self._loop.time()
+        batch.restart(now)
+        batch.written = False
+        self.batches[batch.batch_id] = batch
+        if batch.must_be_alone:
+            self._alone_id = batch.batch_id
+        self.in_flight += batch.open_completions
+        batch.give_up_at = now + batch.timeout_seconds + self._limits.client_grace_seconds
+        self._watch_deadline(batch)
+        self._stream.put(batch)
+
+    def send_again(self) -> None:
+        """Sends what was pending when the session broke and is not retained, window permitting."""
+        while self._to_resend:
+            batch = self._to_resend[0]
+            if batch.batch_id in self.batches and not self.has_room_for(batch.completions):
+                return
+            self._to_resend.popleft()
+            if batch.batch_id in self.batches:
+                self._counters.resends += 1
+                self.send(batch)
+
+    @property
+    def unsent(self) -> list[SentBatch]:
+        """Pending batches that the server does not hold."""
+        return list(self._to_resend) if self.is_open else list(self.batches.values())
+
+    def withdraw(self, batch: SentBatch) -> None:
+        """Takes back a batch that the server does not hold."""
+        self.batches.pop(batch.batch_id)
+        batch.stop_timer()
+
+    def give_up(self, batch: SentBatch, missing: Failed) -> None:
+        """Cancels a batch: what is open of it gets `missing`, and what still comes of it is late."""
+        self.withdraw(batch)
+        if self._stream is not None and batch not in self._to_resend:
+            self._abandoned[batch.batch_id] = (batch.open_completions, self._loop.time())
+            if batch.waiting:
+                self._stream.put(pb.ScoreRequest(cancel=pb.BatchCancel(batch_id=batch.batch_id)))
+        self._joiner.end(batch, missing)
+
+    def break_off_if_silent(self) -> None:
+        """Ends a stream that owes nothing but given-up work, and does not even acknowledge that."""
+        if self._stream is None or self.batches or not self._abandoned:
+            return
+        latest = max(since for _, since in self._abandoned.values())
+        if self._loop.time() - latest > self._limits.client_grace_seconds:
+            self._stream.break_off("it answers nothing, not even that batches were cancelled")
+
+    async def close(self, timeout: float) -> None:
+        """Half-closes the stream, waits for its end, and lets go of the connection."""
+        self._closing.set()
+        if self._stream is not None:
+            self._stream.half_close()
+            await asyncio.wait({self._task}, timeout=timeout)
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        tries = 0
+        while not self._closing.is_set():
+            started = self._loop.time()
+            self._is_useful = False
+            try:
+                await self._converse()
+                lost = LostError("it ended the stream")
+            except UselessError as error:
+                self._useless(error)
+                return
+            except RefusedError as refused:
+                self._useless(self._owner.refusal(refused))
+                return
+            except LostError as error:
+                lost = error
+            except Exception:
+                # Scoring must outlive any mistake of ours: it is logged, and the session is opened again.
+                log.exception("unexpected error in a reward session", address=self.address)
+                lost = LostError("an unexpected error in the client; its log says more")
+            was_stable = self._is_useful or self._loop.time() - started > _STABLE_AFTER_SECONDS
+            tries = 1 if was_stable and self.is_open else tries + 1
+            self._lose(lost)
+            delay = jittered_delay(tries, RECONNECT_FIRST_SECONDS, RECONNECT_MOST_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), delay)
+
+    async def _converse(self) -> None:
+        """One connection, from the lookup to the end of the stream."""
+        timeout = self._limits.connect_timeout_seconds
+        connection = await connect(self.address, timeout, relaxed_keepalive=self._relaxed_keepalive)
+        try:
+            self.description = self._owner.describe(connection.info)
+            frame = self._owner.open_frame(self._session_id, list(self.batches))
+            call, opened = await connection.open(frame, timeout)
+            stream = Stream(call, timeout)
+            self._opened(stream, opened)
+            async for answer in stream.frames():
+                self._on_frame(stream, answer)
+        finally:
+            await connection.channel.close()
+
+    def _opened(self, stream: Stream, opened: pb.SessionOpened) -> None:
+        self._stream = stream
+        self._window = max(1, opened.max_in_flight_completions)
+        self._is_draining = False
+        self.failed_connects = 0
+        retained = set(opened.retained_batch_ids)
+        now = self._loop.time()
+        for batch in self.batches.values():
+            if batch.batch_id not in retained:
+                batch.written = False
+                self._to_resend.append(batch)
+                continue
+            # The server lived on, so it was not this batch that broke the connection.
+            batch.breaks = max(0, batch.breaks - 1)
+            batch.restart(now)
+            self.in_flight += batch.open_completions
+            batch.give_up_at = max(batch.give_up_at, now + self._limits.client_grace_seconds)
+            self._watch_deadline(batch)
+        log.info("reward session open", address=self.address, window=self._window, retained=len(retained))
+        self._owner.on_open(self)
+
+    def _on_frame(self, stream: Stream, answer: pb.ScoreResponse) -> None:
+        kind = answer.WhichOneof("frame")
+        if kind == "results":
+            assert self.description is not None
+            self._is_useful = True
+            self.in_flight -= self._joiner.join(answer.results, self.description.rules)
+        elif kind == "done":
+            self._on_done(answer.done)
+        elif kind == "rejected":
+            self._on_rejected(answer.rejected)
+        elif kind == "window":
+            self._window = max(1, answer.window.max_in_flight_completions)
+        elif kind == "draining":
+            self._is_draining = True
+            log.info("reward server drains", address=self.address)
+            if answer.draining.HasField("grace"):
+                grace = answer.draining.grace.ToTimedelta().total_seconds()
+                stream.break_off_in(
+                    grace + self._limits.client_grace_seconds, "it drained, and its grace is over"
+                )
+        if self._is_draining and not self.batches and not self._abandoned:
+            stream.half_close()
+        self._owner.on_room()
+
+    def _on_done(self, done: pb.BatchDone) -> None:
+        batch = self.batches.get(done.batch_id)
+        if batch is None:
+            self._forget_abandoned(done.batch_id)
+            return
+        self.withdraw(batch)
+        self.in_flight -= batch.open_completions
+        if done.scored_count + done.not_applicable_count + done.failed_count != batch.answer_count:
+            self._counters.miscounted += 1
+        self._counters.missing += len(batch.waiting) - len(batch.invalid)
+        # Worth another try: a frame may have been lost.
+        self._joiner.end(
+            batch,
+            Failed(
+                FailureCode.INTERNAL, "the reward server ended the batch without a result", retry_delay=0.0
+            ),
+        )
+
+    def _on_rejected(self, rejected: pb.BatchRejected) -> None:
+        batch = self.batches.get(rejected.batch_id)
+        if batch is None:
+            self._forget_abandoned(rejected.batch_id)
+            return
+        self.withdraw(batch)
+        self.in_flight -= batch.open_completions
+        self._counters.rejected += 1
+        outcome = self._owner.on_rejected(batch, failed(rejected.failure))
+        if outcome is not None:
+            self._joiner.end(batch, outcome)
+
+    def _forget_abandoned(self, batch_id: str) -> None:
+        if batch_id in self._abandoned:
+            self.in_flight -= self._abandoned.pop(batch_id)[0]
+        else:
+            self._counters.unknown += 1
+
+    def _lose(self, lost: LostError) -> None:
+        """The connection is gone: what it owed is pending."""
+        self.lost_reason = str(lost)
+        if self._stream is None:
+            self.failed_connects += 1
+        else:
+            is_suspicious = not self._is_draining and not lost.pinged_too_often
+            for batch in list(self.batches.values()):
+                batch.stop_timer()
+                if not batch.waiting:  # only its done was missing
+                    self.withdraw(batch)
+                elif is_suspicious and batch.written:
+                    batch.breaks += 1
+            self._counters.breaks += bool(self.batches)
+            log.log(
+                30 if self.batches else 20,
+                "reward session lost",
+                address=self.address,
+                reason=self.lost_reason,
+                pending=len(self.batches),
+            )
+        self._relaxed_keepalive |= lost.pinged_too_often
+        self._stream = None
+        self._to_resend.clear()
+        self._abandoned.clear()
+        self.in_flight = 0
+        self._owner.on_lost(self)
+
+    def _useless(self, error: UselessError) -> None:
+        self._lose(LostError(error.error.message))
+        self.is_useless = True
+        log.error("reward server is of no use", address=self.address, reason=self.lost_reason)
+        self._owner.on_useless(self, error)
+
+    def _watch_deadline(self, batch: SentBatch) -> None:
+        batch.stop_timer()
+        batch.timer = self._loop.call_at(batch.give_up_at, self._time_out, batch)
+
+    def _time_out(self, batch: SentBatch) -> None:
+        self.give_up(
+            batch,
+            Failed(
+                FailureCode.TIMEOUT, f"no answer within {batch.timeout_seconds:g} s, nor in the grace after"
+            ),
+        )
+        self._owner.on_room()
+
+    def _is_abandoned(self, batch_id: str) -> bool:
+        return batch_id in self._abandoned

@@ -1,0 +1,95 @@
+"""Which failures are worth another try, and when it is made."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from plaudit.scoring._backoff import retry_delay
+from plaudit.scoring._limits import ScoringLimits
+from plaudit.scoring._work import Unit
+from plaudit.types.scoring import Failed, FailureCode
+
+_TIMEOUT_RETRIES: Final = 1
+"""The server may have been busy; a completion that times out twice is a hard one."""
+
+_GRID_SECONDS: Final = 0.05
+"""Retries come due on this grid, so that those of one batch travel together again."""
+
+# CANCELLED is here because nothing that we cancelled gets this far: the server gave up by itself.
+_TRANSIENT: Final = frozenset({FailureCode.UNAVAILABLE, FailureCode.TIMEOUT, FailureCode.CANCELLED})
+
+
+def may_help(failure: Failed) -> bool:
+    """Whether another try can mend a failure of this kind."""
+    if failure.code is FailureCode.EXHAUSTED:
+        return False
+    return failure.code in _TRANSIENT or failure.retry_delay is not None
+
+
+class Retries:
+    """Units that wait for their next try."""
+
+    def __init__(self, limits: ScoringLimits, push: Callable[[list[Unit]], None]) -> None:
+        """`push` gets the units whose time has come."""
+        self._limits = limits
+        self._push = push
+        self._waiting: list[tuple[float, int, Unit]] = []
+        self._order = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def delay(self, unit: Unit, failure: Failed, now: float) -> float | None:
+        """Seconds until another try of a unit with this failure; None where there is to be none."""
+        if unit.attempts + 1 >= self._limits.max_attempts:
+            return None
+        if failure.code is FailureCode.TIMEOUT and unit.timeouts >= _TIMEOUT_RETRIES:
+            return None
+        delay = retry_delay(unit.attempts + 1, failure.retry_delay)
+        first_sent_at = now if unit.first_sent_at is None else unit.first_sent_at
+        return delay if now + delay < first_sent_at + self._limits.retry_budget_seconds else None
+
+    def put(self, unit: Unit, due_at: float) -> None:
+        """Keeps a unit until `due_at`, event loop time."""
+        on_grid = math.ceil(due_at / _GRID_SECONDS) * _GRID_SECONDS
+        heapq.heappush(self._waiting, (on_grid, next(self._order), unit))
+        self._arm()
+
+    def remove_where(self, condition: Callable[[Unit], bool]) -> list[Unit]:
+        """Takes out the units that meet the condition."""
+        removed = [unit for _, _, unit in self._waiting if condition(unit)]
+        if removed:
+            self._waiting = [entry for entry in self._waiting if not condition(entry[2])]
+            heapq.heapify(self._waiting)
+            self._arm()
+        return removed
+
+    def close(self) -> None:
+        """Lets go of the timer."""
+        self._waiting.clear()
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting:
+            self._timer = asyncio.get_running_loop().call_at(self._waiting[0][0], self._release)
+
+    def _release(self) -> None:
+        now = asyncio.get_running_loop().time() + 0.001
+        due: list[Unit] = []
+        while self._waiting and self._waiting[0][0] <= now:
+            due.append(heapq.heappop(self._waiting)[2])
+        self._arm()
+        self._push(due)
+
+
+def final(failure: Failed, attempts: int) -> Failed:
+    """A failure as it is recorded when it is not tried again."""
+    tries = f" (sent {attempts} times)" if attempts > 1 else ""
+    return replace(failure, message=failure.message + tries, retry_delay=None)

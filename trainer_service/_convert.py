@@ -1,0 +1,161 @@
+"""Between plaudit.trainer.v1 and the domain."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Final
+
+from google.protobuf import duration_pb2
+from pydantic import ValidationError
+
+from plaudit.errors import FieldViolation, InvalidArgumentError
+from plaudit.trainer.v1 import trainer_service_pb2 as pb
+from plaudit.types.statuses import RunState
+from plaudit.types.validation import check_run_spec, parse_json_object, shown, violations_of
+from trainer_service.devices import Device
+from trainer_service.journal import (
+    CheckpointRemoved,
+    CheckpointSaved,
+    CompletionsWritten,
+    JournalRecord,
+    LogLine,
+    RunError,
+    RunStateChanged,
+    StepCompleted,
+)
+from trainer_service.run_directory import ID_PATTERN, RunStart, check_artifact_path
+from trainer_service.supervision import RunView
+
+MAX_GRACE_SECONDS: Final = 24 * 3600.0
+
+_STATES: Final = {state: pb.RunState.Value(f"RUN_STATE_{state.name}") for state in RunState}
+
+
+def run_start(request: pb.StartRunRequest, artifact_root: Path) -> RunStart:
+    """What StartRun asks for. Raises InvalidArgumentError with every wrong field."""
+    violations: list[FieldViolation] = []
+    spec = None
+    try:
+        spec_data = parse_json_object(request.spec_json, "spec_json")
+    except InvalidArgumentError as error:
+        violations.extend(error.violations)
+    else:
+        spec, wrong = check_run_spec(spec_data, "spec_json")
+        violations.extend(wrong)
+    if spec is not None:
+        try:
+            check_artifact_path(spec.dataset.uri)
+        except ValueError as error:
+            violations.append(
+                FieldViolation("spec_json.dataset.uri", f"{shown(spec.dataset.uri)} is refused: {error}")
+            )
+    start = None
+    try:
+        start = RunStart.model_validate(
+            {
+                "run_id": request.run_id,
+                "job_id": request.job_id,
+                "attempt": request.attempt,
+                "spec": spec,
+                "checkpoint_uri": request.checkpoint_uri or None,
+                "artifact_root": artifact_root,
+            }
+        )
+    except ValidationError as error:
+        violations.extend(v for v in violations_of(error, RunStart) if v.field != "spec")
+    if start is None or violations:
+        raise InvalidArgumentError(violations)
+    return start
+
+
+def run_id(value: str) -> str:
+    """A run id of a request. Raises InvalidArgumentError where no run can have it."""
+    if not re.fullmatch(ID_PATTERN, value):
+        raise InvalidArgumentError.of(
+            "run_id",
+            f"{shown(value)} is refused: an id has 1 to 128 letters, digits, dots, dashes and underscores; "
+            'for example "run_01"',
+        )
+    return value
+
+
+def cancel_request(request: pb.CancelRunRequest) -> tuple[str, float | None]:
+    """The run id and the grace in seconds, None where there is none. Raises InvalidArgumentError."""
+    violations: list[FieldViolation] = []
+    try:
+        run_id(request.run_id)
+    except InvalidArgumentError as error:
+        violations.extend(error.violations)
+    grace = _seconds(request.grace) if request.HasField("grace") else None
+    if grace is not None and not 0 <= grace <= MAX_GRACE_SECONDS:
+        violations.append(
+            FieldViolation(
+                "grace",
+                f"{grace:g} s is refused: must be from 0 s to {MAX_GRACE_SECONDS:g} s; for example 30 s, or "
+                "unset to stop at once",
+            )
+        )
+    if violations:
+        raise InvalidArgumentError(violations)
+    return request.run_id, grace
+
+
+def run_message(view: RunView) -> pb.Run:
+    """A run as it travels."""
+    return pb.Run(
+        run_id=view.run_id,
+        job_id=view.job_id,
+        attempt=view.attempt,
+        state=_STATES[view.state],
+        step=view.step,
+        total_steps=view.total_steps,
+        last_sequence=view.last_sequence,
+        error=_error_message(view.error),
+        status_detail=view.status_detail,
+    )
+
+
+def device_message(device: Device) -> pb.Device:
+    """An accelerator as it travels."""
+    return pb.Device(name=device.name, memory_bytes=device.memory_bytes)
+
+
+def event_message(record: JournalRecord) -> pb.StreamRunEventsResponse:
+    """A journal entry as it travels."""
+    message = pb.StreamRunEventsResponse(sequence=record.sequence)
+    message.event_time.FromDatetime(record.written_at)
+    match record.entry:
+        case RunStateChanged(state, error, reason):
+            message.state_changed.CopyFrom(
+                pb.RunStateChanged(state=_STATES[state], error=_error_message(error), reason=reason)
+            )
+        case StepCompleted(step, total_steps, metrics):
+            message.step_completed.CopyFrom(
+                pb.StepCompleted(step=step, total_steps=total_steps, metrics=metrics)
+            )
+        case CheckpointSaved(step, uri, size_bytes, sha256):
+            message.checkpoint_saved.CopyFrom(
+                pb.CheckpointSaved(step=step, uri=uri, size_bytes=size_bytes, sha256=sha256)
+            )
+        case CheckpointRemoved(step, uri):
+            message.checkpoint_removed.CopyFrom(pb.CheckpointRemoved(step=step, uri=uri))
+        case CompletionsWritten(step, uri, row_count, size_bytes, sha256):
+            message.completions_written.CopyFrom(
+                pb.CompletionsWritten(
+                    step=step, uri=uri, row_count=row_count, size_bytes=size_bytes, sha256=sha256
+                )
+            )
+        case LogLine(level, text, fields):
+            record_json = json.dumps({**fields, "level": level, "message": text}, ensure_ascii=False)
+            message.log_line.CopyFrom(pb.LogLine(record_json=record_json))
+    return message
+
+
+def _error_message(error: RunError | None) -> pb.RunError | None:
+    return None if error is None else pb.RunError(code=error.code, message=error.message)
+
+
+def _seconds(duration: duration_pb2.Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9

@@ -1,0 +1,69 @@
+"""plaudit.trainer.v1 over the run registry: convert, call, convert back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from plaudit.trainer.v1 import trainer_service_pb2 as pb
+from plaudit.trainer.v1 import trainer_service_pb2_grpc as pb_grpc
+from trainer_service import _convert
+from trainer_service.devices import Device
+from trainer_service.runs import RunRegistry
+
+
+class TrainerServicer(pb_grpc.TrainerServiceServicer):
+    """Serves one registry."""
+
+    def __init__(
+        self, registry: RunRegistry, *, artifact_root: Path, devices: tuple[Device, ...], version: str
+    ) -> None:
+        self._registry = registry
+        self._artifact_root = artifact_root
+        self._devices = devices
+        self._version = version
+
+    async def GetTrainerInfo(
+        self, request: pb.GetTrainerInfoRequest, context: Any
+    ) -> pb.GetTrainerInfoResponse:
+        return pb.GetTrainerInfoResponse(
+            trainer_version=self._version,
+            devices=[_convert.device_message(device) for device in self._devices],
+            max_concurrent_runs=self._registry.max_concurrent_runs,
+            quantization=False,  # load_in_4bit is refused by this version
+            trainer_id=self._registry.trainer_id,
+        )
+
+    async def StartRun(self, request: pb.StartRunRequest, context: Any) -> pb.StartRunResponse:
+        view = await self._registry.start(_convert.run_start(request, self._artifact_root))
+        return pb.StartRunResponse(run=_convert.run_message(view))
+
+    async def GetRun(self, request: pb.GetRunRequest, context: Any) -> pb.GetRunResponse:
+        view = await self._registry.get(_convert.run_id(request.run_id))
+        return pb.GetRunResponse(run=_convert.run_message(view))
+
+    async def ListRuns(self, request: pb.ListRunsRequest, context: Any) -> pb.ListRunsResponse:
+        views = await self._registry.views()
+        return pb.ListRunsResponse(runs=[_convert.run_message(view) for view in views])
+
+    async def PauseRun(self, request: pb.PauseRunRequest, context: Any) -> pb.PauseRunResponse:
+        view = await self._registry.pause(_convert.run_id(request.run_id))
+        return pb.PauseRunResponse(run=_convert.run_message(view))
+
+    async def CancelRun(self, request: pb.CancelRunRequest, context: Any) -> pb.CancelRunResponse:
+        view = await self._registry.cancel(*_convert.cancel_request(request))
+        return pb.CancelRunResponse(run=_convert.run_message(view))
+
+    async def StreamRunEvents(
+        self, request: pb.StreamRunEventsRequest, context: Any
+    ) -> AsyncIterator[pb.StreamRunEventsResponse]:
+        records = self._registry.follow(_convert.run_id(request.run_id), request.after_sequence)
+        async with aclosing(records):
+            async for record in records:
+                yield _convert.event_message(record)
+
+    async def DeleteRun(self, request: pb.DeleteRunRequest, context: Any) -> pb.DeleteRunResponse:
+        await self._registry.delete(_convert.run_id(request.run_id))
+        return pb.DeleteRunResponse()
