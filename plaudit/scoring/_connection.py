@@ -13,7 +13,7 @@ import grpc.aio
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.reward.v1 import reward_service_pb2_grpc as pb_grpc
-from plaudit.rpc import open_channel
+from plaudit.rpc import error_from_rpc, open_channel
 from plaudit.scoring._addresses import Endpoint, ForbiddenAddressError, resolve
 from plaudit.scoring._compatibility import USELESS_STATUSES
 
@@ -21,6 +21,7 @@ ScoreCall: TypeAlias = "grpc.aio.StreamStreamCall[pb.ScoreRequest, pb.ScoreRespo
 
 _CLIENT_NAME: Final = f"plaudit/{version('plaudit')}"
 _SHOWN_DETAILS: Final = 200
+_LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
 _PINGED_TOO_OFTEN: Final = "too many pings"
 
 RELAXED_KEEPALIVE_MS: Final = 330_000
@@ -30,9 +31,11 @@ RELAXED_KEEPALIVE_MS: Final = 330_000
 class LostError(Exception):
     """A connection could not be made, or ended. The message is for people and names no address."""
 
-    def __init__(self, reason: str, *, pinged_too_often: bool = False) -> None:
+    def __init__(self, reason: str, *, pinged_too_often: bool = False, retry_after: float = 0.0) -> None:
+        """`retry_after`, in seconds, is what the server asked for."""
         super().__init__(reason)
         self.pinged_too_often = pinged_too_often
+        self.retry_after = retry_after
 
 
 class RefusedError(Exception):
@@ -105,6 +108,7 @@ def end_of_call(failure: grpc.aio.AioRpcError, timeout: float) -> LostError | Re
     return LostError(
         f"{failure.code().name}: {details[:_SHOWN_DETAILS]}" if details else failure.code().name,
         pinged_too_often=_PINGED_TOO_OFTEN in details.casefold().replace("_", " "),
+        retry_after=min(error_from_rpc(failure).retry_after or 0.0, _LONGEST_RETRY_AFTER_SECONDS),
     )
 
 
@@ -112,8 +116,6 @@ async def _dial(endpoint: Endpoint, timeout: float, *, relaxed_keepalive: bool) 
     options: list[tuple[str, str | int]] = [
         # The checked address is dialled; the name is what the server, and later TLS, gets to see.
         ("grpc.default_authority", endpoint.authority),
-        # A proxy would dial another address than the one that was checked.
-        ("grpc.enable_http_proxy", 0),
     ]
     if relaxed_keepalive:
         options.append(("grpc.keepalive_time_ms", RELAXED_KEEPALIVE_MS))

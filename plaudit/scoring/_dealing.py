@@ -49,7 +49,6 @@ class Dealer:
         self._max_batch_completions = 1
         self._max_frame_bytes = 1
         self._timer: asyncio.TimerHandle | None = None
-        self._last_partial_at = -math.inf
 
     def learn_limits(self) -> None:
         """Takes the strictest limits that a replica names; replicas of one server should agree."""
@@ -134,13 +133,10 @@ class Dealer:
         if queue.kind.apart or queue.bytes >= FRAME_BYTES:
             return now
         room = replica.room
-        # A window that opens crumb by crumb must not turn full frames into lone completions.
         if queue.completions >= min(self._most, room) and (room >= self._most or replica.in_flight == 0):
             return now
-        go_at = max(head.ready_at, self._last_partial_at) + COMPANY_SECONDS
-        if go_at <= now:
-            self._last_partial_at = now
-        return go_at
+        # A window that opens by crumbs must not turn full frames into lone completions.
+        return max(head.ready_at, replica.room_since) + COMPANY_SECONDS
 
     def _deal_at(self, at: float) -> None:
         if self._timer is not None:

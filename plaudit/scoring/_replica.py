@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -11,7 +12,7 @@ from typing import Final, Protocol
 import structlog
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
-from plaudit.scoring._backoff import RECONNECT_FIRST_SECONDS, RECONNECT_MOST_SECONDS, jittered_delay
+from plaudit.scoring._backoff import RECONNECT_FIRST_SECONDS, RECONNECT_MOST_SECONDS, backoff, jitter
 from plaudit.scoring._compatibility import ServerDescription, UselessError
 from plaudit.scoring._connection import LostError, RefusedError, connect
 from plaudit.scoring._convert import failed
@@ -90,6 +91,8 @@ class Replica:
         self._to_resend: deque[SentBatch] = deque()
         self._stream: Stream | None = None
         self._window = 1
+        self.room_since = -math.inf
+        """When the window, full before, had room again."""
         self._alone_id = ""
         """The last batch beside which nothing else may be under way."""
         self._is_draining = False
@@ -203,7 +206,8 @@ class Replica:
             was_stable = self._is_useful or self._loop.time() - started > _STABLE_AFTER_SECONDS
             tries = 1 if was_stable and self.is_open else tries + 1
             self._lose(lost)
-            delay = jittered_delay(tries, RECONNECT_FIRST_SECONDS, RECONNECT_MOST_SECONDS)
+            delay = jitter() * backoff(tries, RECONNECT_FIRST_SECONDS, RECONNECT_MOST_SECONDS)
+            delay = max(delay, lost.retry_after)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), delay)
 
@@ -217,8 +221,9 @@ class Replica:
             call, opened = await connection.open(frame, timeout)
             stream = Stream(call, timeout)
             self._opened(stream, opened)
-            async for answer in stream.frames():
-                self._on_frame(stream, answer)
+            async with contextlib.aclosing(stream.frames()) as answers:
+                async for answer in answers:
+                    self._on_frame(stream, answer)
         finally:
             await connection.channel.close()
 
@@ -245,6 +250,7 @@ class Replica:
 
     def _on_frame(self, stream: Stream, answer: pb.ScoreResponse) -> None:
         kind = answer.WhichOneof("frame")
+        was_full = self.in_flight >= self._window
         if kind == "results":
             assert self.description is not None
             self._is_useful = True
@@ -263,6 +269,8 @@ class Replica:
                 stream.break_off_in(
                     grace + self._limits.client_grace_seconds, "it drained, and its grace is over"
                 )
+        if was_full and self.in_flight < self._window:
+            self.room_since = self._loop.time()
         if self._is_draining and not self.batches and not self._abandoned:
             stream.half_close()
         self._owner.on_room()
@@ -276,7 +284,7 @@ class Replica:
         self.in_flight -= batch.open_completions
         if done.scored_count + done.not_applicable_count + done.failed_count != batch.answer_count:
             self._counters.miscounted += 1
-        self._counters.missing += len(batch.waiting) - len(batch.invalid)
+        self._counters.missing += sum(answer not in batch.invalid for answer in batch.waiting)
         # Worth another try: a frame may have been lost.
         self._joiner.end(
             batch,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from plaudit.scoring._backoff import retry_delay
+from plaudit.scoring._backoff import RETRY_FIRST_SECONDS, RETRY_MOST_SECONDS, backoff, jitter
 from plaudit.scoring._limits import ScoringLimits
 from plaudit.scoring._work import Unit
 from plaudit.types.scoring import Failed, FailureCode
@@ -19,7 +19,10 @@ _TIMEOUT_RETRIES: Final = 1
 """The server may have been busy; a completion that times out twice is a hard one."""
 
 _GRID_SECONDS: Final = 0.05
-"""Retries come due on this grid, so that those of one batch travel together again."""
+"""Retries come due on this grid, so that what fails within moments travels together again."""
+
+_SPREAD: Final = 0.25
+"""How much later than asked for a retry may come, as a share of the delay."""
 
 # CANCELLED is here because nothing that we cancelled gets this far: the server gave up by itself.
 _TRANSIENT: Final = frozenset({FailureCode.UNAVAILABLE, FailureCode.TIMEOUT, FailureCode.CANCELLED})
@@ -41,6 +44,8 @@ class Retries:
         self._push = push
         self._waiting: list[tuple[float, int, Unit]] = []
         self._order = itertools.count()
+        self._jitter = 1.0
+        self._jitter_drawn_at = -math.inf
         self._timer: asyncio.TimerHandle | None = None
 
     def delay(self, unit: Unit, failure: Failed, now: float) -> float | None:
@@ -49,7 +54,12 @@ class Retries:
             return None
         if failure.code is FailureCode.TIMEOUT and unit.timeouts >= _TIMEOUT_RETRIES:
             return None
-        delay = retry_delay(unit.attempts + 1, failure.retry_delay)
+        if now != self._jitter_drawn_at:
+            # One draw for all that fails together, so that it travels together again.
+            self._jitter_drawn_at, self._jitter = now, jitter()
+        delay = self._jitter * backoff(unit.attempts + 1, RETRY_FIRST_SECONDS, RETRY_MOST_SECONDS)
+        if failure.retry_delay is not None:
+            delay = failure.retry_delay + min(delay, _SPREAD * failure.retry_delay)
         first_sent_at = now if unit.first_sent_at is None else unit.first_sent_at
         return delay if now + delay < first_sent_at + self._limits.retry_budget_seconds else None
 

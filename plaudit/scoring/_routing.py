@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from plaudit.errors import FailedPreconditionError
@@ -14,14 +12,6 @@ from plaudit.types.jobs import RewardBinding
 from plaudit.types.scoring import Purpose
 
 _KINDS_KEPT: Final = 64
-
-
-@dataclass(slots=True)
-class _Group:
-    """A group that is not whole yet. `expires_at` is set once somebody waits for it."""
-
-    submissions: list[Submission]
-    expires_at: float = math.inf
 
 
 class Router:
@@ -35,7 +25,7 @@ class Router:
         self._bindings = bindings
         self._lanes: list[Lane] = []
         self._kinds: dict[tuple[Lane, tuple[str, ...], int, Purpose], BatchKind] = {}
-        self._groups: dict[tuple[str, Lane, tuple[str, ...]], _Group] = {}
+        self._groups: dict[tuple[str, Lane, tuple[str, ...]], list[Submission]] = {}
 
     @property
     def knows_lanes(self) -> bool:
@@ -83,26 +73,19 @@ class Router:
             units.append(Unit(submissions, self._kind(lane, keys, submission), now))
         return units
 
-    def expect_whole(self, submissions: Iterable[Submission], expires_at: float) -> None:
-        """Somebody waits for these: their groups have until `expires_at` to become whole."""
-        waited_for = set(submissions)
-        for group in self._groups.values():
-            if group.expires_at == math.inf and not waited_for.isdisjoint(group.submissions):
-                group.expires_at = expires_at
-
     def expired(self, now: float) -> list[tuple[Submission, tuple[str, ...]]]:
         """Takes out the groups that did not become whole in time; returns completions and open keys."""
         expired: list[tuple[Submission, tuple[str, ...]]] = []
         for place, group in list(self._groups.items()):
-            if group.expires_at <= now:
+            if any(submission.whole_by <= now for submission in group):
                 del self._groups[place]
-                expired.extend((submission, place[2]) for submission in group.submissions)
+                expired.extend((submission, place[2]) for submission in group)
         return expired
 
     def drop_taken(self) -> None:
         """Forgets groups of which nothing is waited for any more."""
         for place, group in list(self._groups.items()):
-            if all(submission.taken for submission in group.submissions):
+            if all(submission.taken for submission in group):
                 del self._groups[place]
 
     def _kind(self, lane: Lane, keys: tuple[str, ...], submission: Submission) -> BatchKind:
@@ -120,9 +103,9 @@ class Router:
         self, submission: Submission, lane: Lane, keys: tuple[str, ...]
     ) -> tuple[Submission, ...] | None:
         place = submission.group_id, lane, keys
-        group = self._groups.setdefault(place, _Group([]))
-        group.submissions.append(submission)
-        if len(group.submissions) < submission.group_size:
+        group = self._groups.setdefault(place, [])
+        group.append(submission)
+        if len(group) < submission.group_size:
             return None
         del self._groups[place]
-        return tuple(group.submissions)
+        return tuple(group)

@@ -64,7 +64,6 @@ class RewardScorer:
     ) -> None:
         """`session_scope` is unique to the run and rank, and the same when it reconnects."""
         self._names = tuple(target.binding.name for target in targets)
-        self._name_set = frozenset(self._names)
         self._setups = _setups(targets, session_scope, job_id, model)
         self._limits = limits or ScoringLimits()
         self._servers: tuple[RewardServer, ...] = ()
@@ -123,12 +122,7 @@ class RewardScorer:
         mistakes of the caller: an id that is under way already, a reward that the job does not have, a scorer
         that is closed.
         """
-        names = self._names if reward_names is None else tuple(reward_names)
-        if reward_names is not None and not self._name_set.issuperset(names):
-            unknown = ", ".join(repr(name) for name in names if name not in self._name_set)
-            raise InvalidArgumentError.of(
-                "reward_names", f"{unknown}: the job's rewards are {', '.join(self._names)}"
-            )
+        names = self._names if reward_names is None else self._checked_names(reward_names)
         if self._is_closed:
             raise FailedPreconditionError("the scorer is closed")
         if step < 0 or not 0 <= completion.token_count < 2**32:
@@ -248,6 +242,14 @@ class RewardScorer:
             self._loop.close()
 
     # In the caller's thread.
+
+    def _checked_names(self, reward_names: Sequence[str]) -> tuple[str, ...]:
+        unknown = [repr(name) for name in reward_names if name not in self._names]
+        if unknown:
+            raise InvalidArgumentError.of(
+                "reward_names", f"{', '.join(unknown)}: the job's rewards are {', '.join(self._names)}"
+            )
+        return tuple(name for name in self._names if name in reward_names)
 
     def _prompt(self, prompt: Prompt) -> tuple[pb.PromptGroup, int]:
         kept = self._prompts.get(prompt.group_id)

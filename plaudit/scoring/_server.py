@@ -42,6 +42,9 @@ SESSION_NAMESPACE: Final = UUID("9c3c0a4e-6f57-5d0b-8f5d-0b7d0f6a4c11")
 TOLD_AFTER_SECONDS: Final = 2.0
 """Shorter waits are part of every step, and not worth telling."""
 
+_SUSPECT_PARTS: Final = 8
+"""64 completions become 8 batches of 8, then 8 of 1: few more breaks, and few batches in single file."""
+
 _SPLIT: Final = frozenset({FailureCode.INVALID, FailureCode.LIMIT_EXCEEDED})
 """A batch refused so may be refused for one of its completions: each is then sent by itself."""
 
@@ -130,7 +133,9 @@ class RewardServer:
 
     def expect(self, submissions: Sequence[Submission]) -> None:
         """Somebody waits for these now: nothing waits for company any more."""
-        self._router.expect_whole(submissions, self._loop.time() + self._limits.retry_budget_seconds)
+        whole_by = self._loop.time() + self._limits.retry_budget_seconds
+        for submission in submissions:
+            submission.whole_by = min(submission.whole_by, whole_by)
         self._dealer.deal(flush=True)
 
     def release(self, submissions: Iterable[Submission]) -> None:
@@ -143,16 +148,17 @@ class RewardServer:
         self._router.drop_taken()
         for replica in self._replicas:
             for batch in list(replica.batches.values()):
-                if all(unit.is_taken for unit in batch.units if unit.open_answers):
+                if batch.waiting and all(unit.is_taken for unit in batch.units if unit.open_answers):
                     replica.give_up(batch, Failed(FailureCode.CANCELLED, "nobody waits for it any more"))
         self._dealer.deal()
 
     def sweep(self) -> None:
         """Gives up what is past its budget, and streams that answer nothing."""
         now = self._loop.time()
-        for submission in [s for s in self._unrouted if self._expires_at(s.submitted_at) <= now]:
-            self._unrouted.remove(submission)
-            self._fail_all(submission, self._past_budget())
+        for submission in self._unrouted:
+            if self._expires_at(submission.submitted_at) <= now:
+                self._fail_all(submission, self._past_budget())
+        self._unrouted = [s for s in self._unrouted if s in self._open]
         for submission, keys in self._router.expired(now):
             missing = Failed(
                 FailureCode.INVALID, f"its group of {submission.group_size} completions never became whole"
@@ -173,8 +179,7 @@ class RewardServer:
             if self._dealer.ready:
                 replica.break_off_if_silent()
         for unit in expired:
-            for submission in unit.submissions:
-                self._fail(submission, unit.kind.keys, self._past_budget())
+            self._fail_unit(unit, self._past_budget())
 
     async def close(self, timeout: float) -> None:
         """Cancels what is open and ends the sessions."""
@@ -267,12 +272,12 @@ class RewardServer:
 
     def on_useless(self, replica: Replica, error: UselessError) -> None:
         """The replica will never do; where it was the last one, all work fails with the reason."""
-        self.pause_reason = self.pause_reason or error.error.message
         self._rescue()
         if not all(r.is_useless for r in self._replicas):
             self._dealer.deal()
             return
         self.error = error.error
+        self.pause_reason = self.pause_reason or error.error.message
         for submission in list(self._open):
             self._fail_all(submission, self._dead())
         self._on_state()
@@ -280,7 +285,7 @@ class RewardServer:
     def on_rejected(self, batch: SentBatch, failure: Failed) -> Failed | None:
         """What the answers of a refused batch become; None where its completions are sent again apart."""
         if failure.code in _SPLIT and len(batch.units) > 1:
-            self._send_anew(batch, apart=True)
+            self._send_anew(batch, parts=len(batch.units))
             return None
         if failure.code in (FailureCode.LIMIT_EXCEEDED, FailureCode.CONFLICT):
             # The window may have shrunk on the way; a new batch has a new id.
@@ -294,6 +299,7 @@ class RewardServer:
     def accept(self, unit: Unit, submission: Submission, key: str, outcome: Outcome, at: Moment) -> None:
         """Records the one accepted outcome of a reward for a completion."""
         if isinstance(outcome, Failed):
+            outcome = replace(outcome, retry_delay=None)
             if outcome.code is FailureCode.EXHAUSTED:
                 self.pause_reason = self.pause_reason or (
                     f"reward server {_quoted(self.name)}, reward {_quoted(key)}: {outcome.message}"
@@ -323,7 +329,7 @@ class RewardServer:
                 has_timed_out |= failure.code is FailureCode.TIMEOUT
         if due_at:
             self.counters.retries += 1
-            retry = self._again(unit, apart=False)
+            retry = self._again(unit)
             retry.attempts += 1
             retry.timeouts += has_timed_out
             self._retries.put(retry, due_at)
@@ -345,28 +351,34 @@ class RewardServer:
                     replica.withdraw(batch)
                     self._send_anew(batch)
 
-    def _send_anew(self, batch: SentBatch, *, apart: bool = False) -> None:
-        """Sends what is open of a batch in new batches; each part by itself where the batch is suspected."""
-        for unit in batch.units:
-            if unit.is_settled or unit.is_taken:
-                continue
-            if batch.breaks > BREAKS_TOLERATED:
-                broken = Failed(
+    def _send_anew(self, batch: SentBatch, *, parts: int = 1) -> None:
+        """Sends what is open of a batch in new batches, in so many parts, each by itself if more than one.
+
+        A batch that may have broken the connection is taken apart until the completion that does it is alone.
+        """
+        units = [unit for unit in batch.units if not unit.is_settled and not unit.is_taken]
+        if batch.breaks > BREAKS_TOLERATED and len(units) == 1:
+            self._fail_unit(
+                units[0],
+                Failed(
                     FailureCode.INTERNAL,
                     f"the connection to the reward server broke {batch.breaks} times while it had this, the "
                     "last time with nothing else; the server's log may say why",
-                )
-                for submission in unit.submissions:
-                    self._fail(submission, unit.kind.keys, broken)
-                continue
-            again = self._again(unit, apart=apart or batch.must_be_alone)
-            again.breaks = batch.breaks
-            self._dealer.ready.push(again)
+                ),
+            )
+            return
+        if batch.must_be_alone:
+            parts = _SUSPECT_PARTS
+        size = max(1, math.ceil(len(units) / parts))
+        for start in range(0, len(units), size):
+            apart = next(self._apart) if parts > 1 else 0
+            for unit in units[start : start + size]:
+                again = self._again(unit, apart)
+                again.breaks = batch.breaks
+                self._dealer.ready.push(again)
 
-    def _again(self, unit: Unit, *, apart: bool) -> Unit:
-        kind = unit.kind._replace(
-            keys=unit.open_keys(), is_retry=True, apart=next(self._apart) if apart else 0
-        )
+    def _again(self, unit: Unit, apart: int = 0) -> Unit:
+        kind = unit.kind._replace(keys=unit.open_keys(), is_retry=True, apart=apart)
         return Unit(
             unit.submissions,
             kind,
@@ -385,8 +397,11 @@ class RewardServer:
         self._dealer.deal()
 
     def _refuse(self, unit: Unit, reason: str) -> None:
+        self._fail_unit(unit, Failed(FailureCode.INVALID, f"not sent: {reason}"))
+
+    def _fail_unit(self, unit: Unit, failure: Failed) -> None:
         for submission in unit.submissions:
-            self._fail(submission, unit.kind.keys, Failed(FailureCode.INVALID, f"not sent: {reason}"))
+            self._fail(submission, unit.kind.keys, failure)
 
     def _fail_all(self, submission: Submission, failure: Failed) -> None:
         self._fail(submission, self._keys.intersection(submission.reward_names), failure)

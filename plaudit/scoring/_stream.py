@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import grpc
 import grpc.aio
@@ -49,7 +49,7 @@ class Stream:
         loop = asyncio.get_running_loop()
         self._timers.append(loop.call_later(seconds, self.break_off, reason))
 
-    async def frames(self) -> AsyncIterator[pb.ScoreResponse]:
+    async def frames(self) -> AsyncGenerator[pb.ScoreResponse, None]:
         """What comes, until the server ends the stream with OK; else raises LostError or RefusedError."""
         writer = asyncio.create_task(self._write())
         try:

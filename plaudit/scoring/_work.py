@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -41,6 +42,8 @@ class Submission:
     wants_all: bool
     """Whether reward_names are all rewards of the job."""
     submitted_at: float
+    whole_by: float = math.inf
+    """When its group has to be whole: some time after somebody began to wait for it."""
     outcomes: dict[str, ScoredOutcome] = field(default_factory=dict)
     taken: bool = False
 
