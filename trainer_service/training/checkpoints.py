@@ -1,0 +1,156 @@
+"""Checkpoints: complete or not there, with a manifest that says what belongs to them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from plaudit.errors import PlauditError
+from plaudit.types.statuses import ErrorCode
+from trainer_service.journal import CheckpointRemoved, CheckpointSaved, JournalEntry
+
+MANIFEST = "manifest.json"
+
+_FOLDER = re.compile(r"checkpoint-(\d{6,})")
+_ATTEMPT = re.compile(r"attempt-(\d+)")
+
+
+class CheckpointError(PlauditError):
+    """A checkpoint cannot be used; the message names the file and what is wrong with it."""
+
+    default_reason = "CHECKPOINT_ERROR"
+    code = ErrorCode.MODEL_ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A verified checkpoint: where it lies, and the step after which it was taken."""
+
+    folder: Path
+    step: int
+    prompts_consumed: int
+
+
+class CheckpointStore:
+    """Writes the checkpoints of a run under `jobs/{job_id}/attempt-{n}/` and keeps the newest.
+
+    Of a job the `keep` newest stay, those of its earlier attempts included. `announce` is told of each that
+    is complete, and of each that is about to be removed, before its files go.
+    """
+
+    def __init__(
+        self,
+        artifact_root: Path,
+        *,
+        job_id: str,
+        attempt: int,
+        keep: int,
+        announce: Callable[[JournalEntry], None],
+    ) -> None:
+        self._root = artifact_root
+        self._job = PurePosixPath("jobs") / job_id
+        self._attempt = attempt
+        self._keep = keep
+        self._announce = announce
+
+    def save(self, step: int, prompts_consumed: int, write: Callable[[Path], None]) -> None:
+        """Takes a checkpoint after `step`: `write` puts the files into a folder that then gets its name."""
+        uri = self._job / f"attempt-{self._attempt}" / f"checkpoint-{step:06d}"
+        folder = self._root / uri
+        unfinished = folder.with_name(f".{folder.name}.unfinished")
+        for leftover in (unfinished, folder):
+            if leftover.exists():
+                shutil.rmtree(leftover)
+        unfinished.mkdir(parents=True)
+        write(unfinished)
+        size, digest = _seal(unfinished, step, prompts_consumed)
+        unfinished.rename(folder)
+        _sync(folder.parent)
+        self._announce(CheckpointSaved(step, str(uri), size, digest))
+        self._prune()
+
+    def _prune(self) -> None:
+        for uri, step in self._all()[self._keep :]:
+            self._announce(CheckpointRemoved(step, str(uri)))
+            folder = self._root / uri
+            # Renamed first: what is half deleted must not look like a checkpoint.
+            doomed = folder.with_name(f".{folder.name}.removed")
+            folder.rename(doomed)
+            shutil.rmtree(doomed)
+
+    def _all(self) -> list[tuple[PurePosixPath, int]]:
+        """Checkpoints of the job, newest first."""
+        found = []
+        for folder in (self._root / self._job).glob("attempt-*/checkpoint-*"):
+            attempt = _ATTEMPT.fullmatch(folder.parent.name)
+            step = _FOLDER.fullmatch(folder.name)
+            if attempt and step:
+                found.append((int(attempt[1]), int(step[1]), folder))
+        return [
+            (PurePosixPath(folder.relative_to(self._root)), step)
+            for _, step, folder in sorted(found, reverse=True)
+        ]
+
+
+def open_checkpoint(artifact_root: Path, uri: str) -> Checkpoint:
+    """Verifies every file of the checkpoint at `uri`, relative to the artifact root.
+
+    Raises CheckpointError where it is not there, leads out of the root, or is not what its manifest says.
+    """
+    folder = (artifact_root / uri).resolve()
+    if not folder.is_relative_to(artifact_root.resolve()):
+        raise CheckpointError(f"checkpoint {uri!r} lies outside of the artifact root")
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"there is no checkpoint at {uri!r} (no {MANIFEST} in it)") from None
+    except ValueError:
+        raise CheckpointError(f"{MANIFEST} of checkpoint {uri!r} is damaged; take an older one") from None
+    for name, expected in manifest["files"].items():
+        path = folder / name
+        if not path.is_file() or _digest(path) != expected["sha256"]:
+            raise CheckpointError(f"{name} of checkpoint {uri!r} is missing or damaged; take an older one")
+    return Checkpoint(folder, manifest["step"], manifest["prompts_consumed"])
+
+
+def _seal(folder: Path, step: int, prompts_consumed: int) -> tuple[int, str]:
+    """Writes the manifest and brings all to disk; returns the size in bytes and the manifest's SHA-256."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    manifest = {
+        "step": step,
+        "prompts_consumed": prompts_consumed,
+        "files": {
+            path.relative_to(folder).as_posix(): {
+                "sha256": _digest(path),
+                "size_bytes": path.stat().st_size,
+            }
+            for path in files
+        },
+    }
+    path = folder / MANIFEST
+    path.write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
+    for file in [*files, path]:
+        _sync(file)
+    for inner in [*(p for p in folder.rglob("*") if p.is_dir()), folder]:
+        _sync(inner)
+    return sum(file.stat().st_size for file in [*files, path]), _digest(path)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

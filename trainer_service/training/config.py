@@ -1,0 +1,183 @@
+"""Hyperparameters become a plan of steps and TRL's configuration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from trl.trainer.grpo_config import GRPOConfig
+
+from plaudit.errors import FieldViolation, InvalidArgumentError
+from plaudit.types.hyperparameters import GrpoHyperparameters
+
+GRADIENT_CHECKPOINTING_KWARGS: dict[str, Any] = {"use_reentrant": False}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """How many steps a run takes and what each is made of.
+
+    A rollout samples `global_batch_size` completions, `group_size` for each of its prompts, and serves
+    `num_iterations` optimizer steps of `accumulation_steps` micro-batches on every rank. A checkpoint or a
+    pause falls on a generation boundary: a step after which the next one samples anew. `borrowed_prompts` are
+    taken from one more pass over the dataset to fill the last step, so that no prompt is left out.
+    """
+
+    row_count: int
+    prompts_per_step: int
+    group_size: int
+    micro_batch_size: int
+    accumulation_steps: int
+    num_iterations: int
+    total_steps: int
+    checkpoint_steps: int
+    borrowed_prompts: int
+
+    @property
+    def global_batch_size(self) -> int:
+        """Completions of a rollout, over all ranks."""
+        return self.prompts_per_step * self.group_size
+
+    @property
+    def micro_steps_per_rollout(self) -> int:
+        """Forward and backward passes of a rank between two rollouts."""
+        return self.accumulation_steps * self.num_iterations
+
+    @property
+    def rollout_count(self) -> int:
+        """Rollouts of the whole run."""
+        return math.ceil(self.total_steps / self.num_iterations)
+
+    def is_boundary(self, step: int) -> bool:
+        """Whether the step after `step` samples anew, so that a run can be left and taken up here."""
+        return step % self.num_iterations == 0
+
+    def prompts_consumed(self, step: int) -> int:
+        """Prompts taken from the passes over the dataset by the time `step` is done."""
+        return math.ceil(step / self.num_iterations) * self.prompts_per_step
+
+
+def plan_training(
+    hyperparameters: GrpoHyperparameters, *, row_count: int, micro_batch_size: int, world_size: int = 1
+) -> TrainingPlan:
+    """Plans a run over `row_count` prompts.
+
+    Raises InvalidArgumentError where the dataset has fewer prompts than a step takes, or the micro-batch does
+    not divide a rank's share of the batch.
+    """
+    h = hyperparameters
+    violations = []
+    if row_count < h.prompts_per_step:
+        fitting = row_count * h.rollouts_per_prompt
+        violations.append(
+            FieldViolation(
+                "hyperparameters.global_batch_size",
+                f"{h.global_batch_size} takes {h.prompts_per_step} prompts a step "
+                f"({h.rollouts_per_prompt} completions each), but the dataset has {row_count}; "
+                f"{fitting} would work",
+            )
+        )
+    share, rest = divmod(h.global_batch_size, world_size)
+    if rest or share % micro_batch_size:
+        violations.append(
+            FieldViolation(
+                "hyperparameters.micro_batch_size",
+                f"{micro_batch_size} on each of {world_size} devices does not divide global_batch_size "
+                f"({h.global_batch_size}); {math.gcd(share, micro_batch_size)} would work",
+            )
+        )
+    if violations:
+        raise InvalidArgumentError(violations)
+    rollouts = math.ceil(h.num_epochs * row_count / h.prompts_per_step)
+    total_steps = h.max_steps or rollouts * h.num_iterations
+    every = h.checkpoint_every * total_steps if h.checkpoint_every < 1 else h.checkpoint_every
+    return TrainingPlan(
+        row_count=row_count,
+        prompts_per_step=h.prompts_per_step,
+        group_size=h.rollouts_per_prompt,
+        micro_batch_size=micro_batch_size,
+        accumulation_steps=share // micro_batch_size,
+        num_iterations=h.num_iterations,
+        total_steps=total_steps,
+        checkpoint_steps=math.ceil(every / h.num_iterations) * h.num_iterations,
+        borrowed_prompts=0 if h.max_steps else rollouts * h.prompts_per_step - h.num_epochs * row_count,
+    )
+
+
+def compute_dtype(hyperparameters: GrpoHyperparameters, device: torch.device) -> torch.dtype:
+    """Type that the passes through the model compute in; the trained weights stay float32."""
+    if hyperparameters.dtype == "auto":
+        bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    else:
+        bfloat16 = hyperparameters.dtype == "bfloat16"
+    return torch.bfloat16 if bfloat16 else torch.float32
+
+
+def uses_gradient_checkpointing(hyperparameters: GrpoHyperparameters, device: torch.device) -> bool:
+    """Whether activations are computed again in the backward pass, to save memory."""
+    if hyperparameters.gradient_checkpointing == "auto":
+        return device.type != "cpu"
+    return hyperparameters.gradient_checkpointing == "on"
+
+
+def grpo_config(
+    hyperparameters: GrpoHyperparameters, plan: TrainingPlan, *, device: torch.device, scratch: Path
+) -> GRPOConfig:
+    """TRL's configuration of the run. `scratch` is a folder that TRL may create; nothing is written to it."""
+    h = hyperparameters
+    return GRPOConfig(
+        output_dir=str(scratch),
+        use_cpu=device.type == "cpu",
+        bf16=compute_dtype(h, device) is torch.bfloat16,
+        fp16=False,
+        seed=h.seed,
+        # The model's own dropout would make the policy that is trained another one than that which sampled.
+        disable_dropout=True,
+        gradient_checkpointing=uses_gradient_checkpointing(h, device),
+        gradient_checkpointing_kwargs=GRADIENT_CHECKPOINTING_KWARGS,
+        # Steps
+        max_steps=plan.total_steps,
+        per_device_train_batch_size=plan.micro_batch_size,
+        gradient_accumulation_steps=plan.accumulation_steps,
+        num_iterations=h.num_iterations,
+        # Rollouts: ours samples, by these values; TRL is told them because it scales log-probabilities
+        num_generations=h.rollouts_per_prompt,
+        max_completion_length=h.max_response_length,
+        temperature=h.temperature,
+        top_p=h.top_p,
+        top_k=h.top_k,
+        # Loss
+        loss_type=h.loss_type,
+        scale_rewards=h.scale_rewards,
+        beta=h.kl_coef,
+        use_bias_correction_kl=True,
+        epsilon=h.clip_epsilon,
+        epsilon_high=h.clip_epsilon,
+        # Truncated completions are masked by what the rollout says, not by the look of the last token.
+        mask_truncated_completions=False,
+        # Optimizer; constant_with_warmup is constant where there is no warm-up
+        optim="adamw_torch",
+        adam_beta1=0.9,
+        adam_beta2=0.999,
+        adam_epsilon=1e-8,
+        learning_rate=h.learning_rate,
+        lr_scheduler_type="constant_with_warmup" if h.lr_scheduler == "constant" else h.lr_scheduler,
+        warmup_steps=h.warmup_steps,
+        weight_decay=h.weight_decay,
+        max_grad_norm=h.max_grad_norm,
+        # Logs, checkpoints and evaluations are ours
+        logging_strategy="no",
+        logging_nan_inf_filter=True,
+        save_strategy="no",
+        eval_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        log_completions=False,
+        # The data are rows that are already tokenized
+        remove_unused_columns=False,
+        dataloader_num_workers=0,
+        dataloader_pin_memory=False,
+    )

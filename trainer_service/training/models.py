@@ -1,0 +1,270 @@
+"""Loads what is trained: the policy in float32, its tokenizer, and what both say about ends and adapters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig
+from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.pytorch_utils import Conv1D
+
+from plaudit.errors import InvalidArgumentError, PlauditError
+from plaudit.types.hyperparameters import GrpoHyperparameters
+from plaudit.types.statuses import ErrorCode
+from trainer_service.training._rollout_chat import turn_end_token_id
+from trainer_service.training._rollout_loop import base_model as unwrapped
+from trainer_service.training.tiny import tiny_model_path
+
+BUILTIN_TINY = "builtin:tiny"
+"""Name of the embedded model."""
+
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
+_NAMES_SHOWN = 5
+
+
+class ModelError(PlauditError):
+    """A base model cannot be trained. The message names it, what is wrong and the way out."""
+
+    default_reason = "MODEL_ERROR"
+    code = ErrorCode.MODEL_ERROR
+
+
+def load_policy(
+    base_model: str, hyperparameters: GrpoHyperparameters, device: torch.device
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Loads "builtin:tiny", a folder, or a model of the hub: trained weights in float32, on `device`.
+
+    Safetensors only, and no code that comes with a model. The tokenizer pads on the left and has a pad token;
+    the embeddings are never resized. Raises ModelError.
+    """
+    source = _source(base_model)
+    try:
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, padding_side="left")
+    except Exception as error:
+        raise _unloadable(base_model, error) from error
+    _check_config(base_model, config)
+    try:
+        # Pure bfloat16 weights hardly move at a learning rate of 1e-6; the compute type is autocast's matter.
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source,
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            # What does not fit is listed, and refused by name below.
+            ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+        model: PreTrainedModel = loaded[0].to(device)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:
+        raise _unloadable(base_model, error) from error
+    _check_weights(base_model, loaded[1])
+    _prepare_tokenizer(base_model, model, tokenizer)
+    if hyperparameters.lora_rank is not None:
+        # Refused now rather than when the adapters are put on, minutes later.
+        adapter_targets(model)
+    return model, tokenizer
+
+
+def end_token_ids(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Every token that ends a completion.
+
+    All of the generation config's and the config's, the tokenizer's, and the one with which the chat template
+    closes a turn: a model may end its turns with another token than its eos_token. Raises ModelError where
+    there is none.
+    """
+    base = unwrapped(model)
+    ends: set[int] = set()
+    for named in (
+        base.generation_config.eos_token_id if base.generation_config is not None else None,
+        base.config.eos_token_id,
+        tokenizer.eos_token_id,
+        turn_end_token_id(tokenizer),
+    ):
+        ends.update(named if isinstance(named, list) else [] if named is None else [named])
+    if not ends:
+        raise ModelError(
+            "the model names no end-of-sequence token, so that no completion would ever end; set "
+            "eos_token_id in its generation_config.json"
+        )
+    return frozenset(ends)
+
+
+def check_lengths(model: nn.Module, longest_prompt: int, max_response_length: int) -> None:
+    """Refuses completions that would outgrow a model with learned positions, which would fail at that token.
+
+    Positions that are computed (rotary, alibi) have no such end. Lengths are in tokens. Raises
+    InvalidArgumentError with a `max_response_length` that works, or ModelError where none does.
+    """
+    config = unwrapped(model).config.get_text_config(decoder=True)
+    if "rope_parameters" in config.to_dict() or not isinstance(
+        positions := getattr(config, "max_position_embeddings", None), int
+    ):
+        return
+    room = positions - longest_prompt
+    if room < 1:
+        raise ModelError(
+            f"the model reads at most {positions} tokens, and the longest prompt has {longest_prompt}; lower "
+            "max_prompt_length"
+        )
+    if max_response_length > room:
+        raise InvalidArgumentError.of(
+            "hyperparameters.max_response_length",
+            f"{max_response_length} does not fit: the model reads at most {positions} tokens, of which the "
+            f"longest prompt takes {longest_prompt}; at most {room} would work",
+        )
+
+
+def lora_config(model: nn.Module, hyperparameters: GrpoHyperparameters) -> LoraConfig:
+    """Adapters of rank `lora_rank`, which must be set, on the attention and MLP projections of `model`.
+
+    Where an architecture names them otherwise, on what peft adapts by default. Raises ModelError where
+    neither knows it.
+    """
+    alpha = hyperparameters.effective_lora_alpha
+    assert hyperparameters.lora_rank is not None and alpha is not None
+    targets = adapter_targets(model)
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=hyperparameters.lora_rank,
+        lora_alpha=alpha,
+        lora_dropout=0.0,
+        bias="none",
+        target_modules=targets,
+        # GPT-2's projections hold their weights the other way round.
+        fan_in_fan_out=any(isinstance(m, Conv1D) for n, m in _projections(model) if n in targets),
+    )
+
+
+def adapter_targets(model: nn.Module) -> list[str]:
+    """Names of the modules that adapters go on. Raises ModelError where none is known."""
+    names = {name for name, _ in _projections(model)}
+    found = [name for name in _PROJECTIONS if name in names]
+    if not found:
+        model_type = unwrapped(model).config.model_type
+        known = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(model_type, [])
+        found = [name for name in known if name in names]
+    if not found:
+        raise ModelError(
+            f"lora_rank: adapters go on {', '.join(_PROJECTIONS)}, and {type(unwrapped(model)).__name__} "
+            f"has none of them (it has {', '.join(sorted(names))}); leave lora_rank out to train all weights"
+        )
+    return found
+
+
+def _projections(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The linear maps of a model, by the last part of their names."""
+    return [
+        (name.rpartition(".")[2], module)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | Conv1D)
+    ]
+
+
+def _source(base_model: str) -> str:
+    if base_model == BUILTIN_TINY:
+        return str(tiny_model_path())
+    path = Path(base_model).expanduser()
+    if path.is_dir():
+        _check_folder(base_model, path)
+        return str(path)
+    if path.exists():
+        raise ModelError(f"base_model {base_model!r} is a file; give the folder that holds config.json")
+    if not _HUB_ID.match(base_model):
+        raise ModelError(
+            f"base_model {base_model!r} is not a folder on the trainer's machine, and not a hub id such as "
+            f"Qwen/Qwen3-0.6B either; {BUILTIN_TINY!r} is always there"
+        )
+    return base_model
+
+
+def _check_folder(base_model: str, folder: Path) -> None:
+    if (folder / "adapter_config.json").exists():
+        raise ModelError(
+            f"base_model {base_model!r} holds an adapter; merge it into its base model and give that folder"
+        )
+    if not (folder / "config.json").exists():
+        raise ModelError(
+            f"base_model {base_model!r} has no config.json; give the folder that save_pretrained wrote"
+        )
+    if not any(folder.glob("*.safetensors")):
+        raise ModelError(
+            f"base_model {base_model!r} has no *.safetensors file, and other formats are not loaded because "
+            "they can run code; save the model again with save_pretrained"
+        )
+
+
+def _check_config(base_model: str, config: Any) -> None:
+    if "quantization_config" in config.to_dict():
+        raise ModelError(
+            f"base_model {base_model!r} is stored quantised, and such weights cannot be trained; give the "
+            "model in full precision"
+        )
+    if config.is_encoder_decoder:
+        raise ModelError(
+            f"base_model {base_model!r} ({config.model_type}) is an encoder-decoder; give a causal "
+            "language model"
+        )
+
+
+def _check_weights(base_model: str, info: dict[str, Iterable[Any]]) -> None:
+    # transformers fills what is missing with random numbers and only warns.
+    mismatched = [
+        f"{name} (has {list(has)}, needs {list(needs)})" for name, has, needs in info["mismatched_keys"]
+    ]
+    wrong = sorted([*info["missing_keys"], *mismatched])
+    if wrong:
+        more = f" and {len(wrong) - _NAMES_SHOWN} more" if len(wrong) > _NAMES_SHOWN else ""
+        raise ModelError(
+            f"base_model {base_model!r} lacks weights that its config.json asks for: "
+            f"{', '.join(wrong[:_NAMES_SHOWN])}{more}; its files are incomplete, or belong to another model"
+        )
+
+
+def _prepare_tokenizer(base_model: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    embeddings: Any = model.get_input_embeddings()
+    embedded: int = embeddings.num_embeddings
+    own_pad_token = tokenizer.pad_token
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= embedded:
+        if tokenizer.eos_token is None:
+            raise ModelError(
+                f"base_model {base_model!r} has neither a pad token nor an eos_token; set eos_token in its "
+                "tokenizer_config.json"
+            )
+        # A token of its own would need a row in the embeddings. Padding is masked, so any token serves.
+        tokenizer.pad_token = tokenizer.eos_token
+    beyond = sorted(token for token, index in tokenizer.get_vocab().items() if index >= embedded)
+    used = [token for token in beyond if token != own_pad_token]
+    if used:
+        raise ModelError(
+            f"base_model {base_model!r} embeds {embedded} tokens, and its tokenizer has more "
+            f"({', '.join(used[:_NAMES_SHOWN])}); the two do not belong together"
+        )
+
+
+def _unloadable(base_model: str, error: Exception) -> ModelError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if "trust_remote_code" in str(error):
+        reason = "it brings code of its own, which is never run"
+        way_out = "take a model of an architecture that transformers knows"
+    elif Path(base_model).expanduser().is_dir():
+        way_out = "check that the folder is complete"
+    else:
+        way_out = "check the name and the network, or give the path of a folder on the trainer's machine"
+    return ModelError(f"base_model {base_model!r} cannot be loaded: {reason}; {way_out}")

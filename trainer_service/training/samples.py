@@ -1,0 +1,82 @@
+"""A rollout as data: the sampled completions, what they scored, and what they teach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from plaudit.scoring import CompletionScores
+from plaudit.scoring.combine import RewardStatus, weighted_sum
+from plaudit.types.scoring import Completion, Scored
+from trainer_service.training.advantages import Advantages, Flags, Floats
+from trainer_service.training.prompts import PreparedPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A completion and the prompt that it answers; `group_id` names all completions of that prompt."""
+
+    group_id: str
+    prompt: PreparedPrompt
+    completion: Completion
+
+
+@dataclass(frozen=True, slots=True)
+class RewardTable:
+    """Rewards of B completions by F reward functions, in the job's order.
+
+    `rewards_BF` is NaN where a reward does not apply, and in the whole row of a completion that could not be
+    scored: a reward that is broken must not shift what the others teach. `sums_B` is the weighted sum, NaN
+    for those rows. `not_applicable_B` marks completions to which no reward applied, `failed_B` the others
+    without a sum.
+    """
+
+    rewards_BF: Floats
+    sums_B: Floats
+    failed_B: Flags
+    not_applicable_B: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRollout:
+    """Everything about the completions that were sampled for `step`, the first of the steps that use them.
+
+    `scores_B` is None for a completion that was broken off because the policy's logits were not finite; then
+    `finite` is False.
+    """
+
+    step: int
+    samples_B: Sequence[Sample]
+    scores_B: Sequence[CompletionScores | None]
+    rewards: RewardTable
+    advantages: Advantages
+    rollout_seconds: float
+    score_wait_seconds: float
+    finite: bool
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of all completions."""
+        return sum(sample.completion.token_count for sample in self.samples_B)
+
+
+def tabulate(scores_B: Sequence[CompletionScores | None], weights: Mapping[str, float]) -> RewardTable:
+    """Sums outcomes up; `weights` names the rewards in the job's order. None counts as failed."""
+    rewards_BF = np.full((len(scores_B), len(weights)), np.nan)
+    sums_B = np.full(len(scores_B), np.nan)
+    failed_B = np.zeros(len(scores_B), dtype=np.bool_)
+    not_applicable_B = np.zeros(len(scores_B), dtype=np.bool_)
+    for b, scores in enumerate(scores_B):
+        if scores is None:
+            failed_B[b] = True
+            continue
+        combined = weighted_sum(scores.outcomes, weights)
+        failed_B[b] = combined.status is RewardStatus.FAILED
+        not_applicable_B[b] = combined.status is RewardStatus.NOT_APPLICABLE
+        if combined.value is not None:
+            outcomes = [scores.outcomes[name].outcome for name in weights]
+            rewards_BF[b] = [outcome.value if isinstance(outcome, Scored) else np.nan for outcome in outcomes]
+            sums_B[b] = combined.value
+    return RewardTable(rewards_BF, sums_B, failed_B, not_applicable_B)
