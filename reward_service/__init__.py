@@ -1,1 +1,43 @@
 """Reward servers: the author kit, the Score engine, and the built-in rewards. Installable without torch."""
+
+from reward_service.kit import (
+    Answer,
+    ChatMessage,
+    Completion,
+    Failed,
+    FailureCode,
+    FinishReason,
+    Item,
+    NotApplicable,
+    Outcome,
+    Prompt,
+    Purpose,
+    Reward,
+    RewardServer,
+    Scope,
+    Scored,
+    ServerLimits,
+    reward,
+    serve,
+)
+
+__all__ = [
+    "Answer",
+    "ChatMessage",
+    "Completion",
+    "Failed",
+    "FailureCode",
+    "FinishReason",
+    "Item",
+    "NotApplicable",
+    "Outcome",
+    "Prompt",
+    "Purpose",
+    "Reward",
+    "RewardServer",
+    "Scope",
+    "Scored",
+    "ServerLimits",
+    "reward",
+    "serve",
+]

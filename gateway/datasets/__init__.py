@@ -1,1 +1,10 @@
-"""Datasets: uploads, hub ids, local paths, and those built in."""
+"""Datasets: uploaded as JSONL, kept in one normal form, and those that ship with Plaudit."""
+
+from gateway.datasets.service import (
+    DEFAULT_MAX_UPLOAD_BYTES,
+    DatasetService,
+    DatasetUpload,
+    check_upload,
+)
+
+__all__ = ["DEFAULT_MAX_UPLOAD_BYTES", "DatasetService", "DatasetUpload", "check_upload"]

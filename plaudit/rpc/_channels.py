@@ -15,7 +15,7 @@ def open_channel(address: str, options: Sequence[tuple[str, str | int]] = ()) ->
 
     `options` are gRPC's, and win over those that all our channels have.
     """
-    return grpc.aio.insecure_channel(address, options=(*CHANNEL_OPTIONS, *options))
+    return grpc.aio.insecure_channel(address, options=tuple((dict(CHANNEL_OPTIONS) | dict(options)).items()))
 
 
 def open_sync_channel(address: str) -> grpc.Channel:

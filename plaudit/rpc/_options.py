@@ -30,7 +30,6 @@ CHANNEL_OPTIONS: Final = (
     *_COMMON,
     # A server that was killed is back at once when it is back: the default backs off to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # Services are dialled as they are named: an http_proxy in the environment is not for them.
     ("grpc.enable_http_proxy", 0),

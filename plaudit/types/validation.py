@@ -18,6 +18,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 MAX_DEPTH: Final = 64
 """Deepest nesting of JSON that is taken from outside; far below what makes a reader of ours overflow."""
+TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep; flatten it"
 
 _SHOWN_VALUE_LENGTH = 80
 
@@ -72,7 +73,6 @@ def parse_json_object(text: str, field: str) -> dict[str, Any]:
     """Reads the JSON object in the text of `field`; empty text is {}."""
     if not text.strip():
         return {}
-    too_deep = f"is nested more than {MAX_DEPTH} levels deep; flatten it"
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -80,14 +80,30 @@ def parse_json_object(text: str, field: str) -> dict[str, Any]:
             field, f"is not JSON ({error}); send a JSON object, for example {{}}"
         ) from None
     except RecursionError:
-        raise InvalidArgumentError.of(field, too_deep) from None
-    if nests_deeper(value, MAX_DEPTH):
-        raise InvalidArgumentError.of(field, too_deep)
+        raise InvalidArgumentError.of(field, TOO_DEEP) from None
+    fault = json_fault(value)
+    if fault is not None:
+        raise InvalidArgumentError.of(field, fault)
     if not isinstance(value, dict):
         raise InvalidArgumentError.of(
             field, f"{shown(value)} is not a JSON object; send one, for example {{}}"
         )
     return value
+
+
+def json_fault(value: object) -> str | None:
+    """What makes JSON from outside unfit to be passed on, with the way out; None where it is fit."""
+    if nests_deeper(value, MAX_DEPTH):
+        return TOO_DEEP
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = ord(error.object[error.start])
+        return (
+            f"holds half of a surrogate pair (\\u{half:04x}), which is no character; write the character in "
+            "full, or take it out"
+        )
+    return None
 
 
 def nests_deeper(value: object, levels: int) -> bool:
@@ -166,7 +182,7 @@ def _with_default_reward_names(data: object) -> object:
 
 
 def _broken_rules(hyperparameters: object, wrong_fields: set[str]) -> Iterator[FieldViolation]:
-    if not isinstance(hyperparameters, Mapping):
+    if not isinstance(hyperparameters, Mapping) or "(request)" in wrong_fields:
         return
     wrong = {field.split(".")[1] for field in wrong_fields if field.startswith("hyperparameters.")}
     given: dict[str, Any] = {
@@ -251,9 +267,11 @@ def _message(detail: ErrorDetails, example: object) -> str:
 
 __all__ = [
     "MAX_DEPTH",
+    "TOO_DEEP",
     "RewardBinding",
     "check_job_spec",
     "check_run_spec",
+    "json_fault",
     "nests_deeper",
     "parse_job_spec",
     "parse_json_object",

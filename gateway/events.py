@@ -1,0 +1,315 @@
+"""What happened, in the order in which it was stored, and the hub from which readers pull it."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import re
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, Protocol, TypeAlias
+
+from gateway.jobs.job import JobError
+from plaudit.errors import (
+    FieldViolation,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfRangeError,
+    UnavailableError,
+)
+from plaudit.types.statuses import JobStatus
+from plaudit.types.validation import shown
+
+
+@dataclass(frozen=True, slots=True)
+class StatusChanged:
+    """The status, or what the job waits for, changed. `error` is set only for a failed job."""
+
+    status: JobStatus
+    detail: str = ""
+    error: JobError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepMetrics:
+    """Metrics of one optimizer step; `values` may hold NaN. `total_steps` is 0 where it is not told."""
+
+    step: int
+    attempt: int
+    values: Mapping[str, float]
+    total_steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSaved:
+    """A checkpoint was taken after `step`."""
+
+    checkpoint_id: str
+    step: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A failure mode that the metrics show."""
+
+    kind: str
+    severity: str
+    message: str
+    step: int
+    evidence: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of the log: `level` is debug, info, warning or error; `fields_json` a JSON object."""
+
+    level: str
+    message: str
+    fields_json: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    """A run began; points after `from_step` of earlier attempts are superseded. 0: the base model."""
+
+    attempt: int
+    from_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Nothing happened, but the cursor moved on."""
+
+
+Payload: TypeAlias = StatusChanged | StepMetrics | CheckpointSaved | Alert | LogLine | AttemptStarted
+"""What can be stored; a Bookmark is only ever sent."""
+
+KINDS: Final[Mapping[type, str]] = {
+    StatusChanged: "status_changed",
+    StepMetrics: "step_metrics",
+    CheckpointSaved: "checkpoint_saved",
+    Alert: "alert",
+    LogLine: "log_line",
+    Bookmark: "bookmark",
+    AttemptStarted: "attempt_started",
+}
+"""The word for each kind of event, as in protos, REST and store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event. `cursor` is opaque; a reader that passes it as `after_cursor` gets every later event once.
+
+    `number` is the commit-ordered position over all jobs (a bookmark's: how far the reader has read).
+    `job_id` is "" only in a bookmark of a reader of all jobs.
+    """
+
+    cursor: str
+    number: int
+    time: datetime
+    job_id: str
+    payload: Payload | Bookmark
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS' words."""
+        return KINDS[type(self.payload)]
+
+
+def cursor_of(store_id: str, number: int) -> str:
+    """The cursor behind the event with this number of this store."""
+    return f"{store_id}-{number}"
+
+
+class EventLog(Protocol):
+    """Where events are kept, and read from by those who lag behind the newest ones."""
+
+    store_id: str
+
+    async def events_after(self, number: int, *, job_id: str | None, limit: int) -> list[Event]:
+        """At most `limit` events beyond `number`, of one job or of all, in order."""
+        ...
+
+    async def newest_events(self, job_id: str, *, kinds: Collection[str], limit: int) -> list[Event]:
+        """At most `limit` of the newest events of these kinds of a job, newest first."""
+        ...
+
+    async def newest_event(self) -> int:
+        """Number of the newest event; 0 where there is none."""
+        ...
+
+    async def last_status_event(self, job_id: str) -> tuple[int, JobStatus] | None:
+        """Number and status of the job's newest status event; None where the job is not known."""
+        ...
+
+
+class EventHub:
+    """Hands out stored events: each reader pulls at its own pace, so a slow one costs nobody anything."""
+
+    def __init__(
+        self, log: EventLog, newest: int, *, tail_length: int = 4096, bookmark_seconds: float = 10.0
+    ) -> None:
+        """`newest` is the log's newest number; `tail_length` how many recent events are shared in memory."""
+        self._log = log
+        self._tail = _Tail(newest, tail_length)
+        self._bookmark_seconds = bookmark_seconds
+        self._news = asyncio.Event()
+        self._closed = False
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Tells readers of events that were committed, in commit order."""
+        self._tail.extend(events)
+        self._wake()
+
+    def close(self) -> None:
+        """Ends every reader, and refuses new ones, with UnavailableError."""
+        self._closed = True
+        self._wake()
+
+    async def watch(
+        self, job_id: str | None, after_cursor: str = "", kinds: Collection[str] = ()
+    ) -> AsyncIterator[Event]:
+        """Checks the request, then returns the events: `async for event in await hub.watch(...)`.
+
+        With a `job_id`: its events, from the first where the cursor is empty; ends after the event of a
+        terminal status that no later status follows. With None: the events of all jobs, only new ones where
+        the cursor is empty; never ends. `kinds` (words of KINDS) filters; empty is all. A Bookmark comes
+        about every 10 s in which nothing else did, whatever the filter.
+
+        Raises NotFoundError (job), InvalidArgumentError (after_cursor, kinds), OutOfRangeError (reason
+        CURSOR_EXPIRED); while iterating UnavailableError once the gateway drains: resume by cursor.
+        """
+        violations = [
+            FieldViolation("kinds", f"{shown(kind)} is no kind of event; one of {', '.join(KINDS.values())}")
+            for kind in kinds
+            if kind not in KINDS.values()
+        ]
+        if after_cursor and not _CURSOR.fullmatch(after_cursor):
+            violations.append(
+                FieldViolation(
+                    "after_cursor",
+                    f"{shown(after_cursor)} is no cursor; send that of an event that was received, or none",
+                )
+            )
+        if violations:
+            raise InvalidArgumentError(violations)
+        if job_id is not None:
+            await self._require(job_id)
+        if after_cursor:
+            start = await self._position(after_cursor)
+        else:
+            start = self._tail.newest if job_id is None else 0
+        return self._follow(job_id, start, frozenset(kinds))
+
+    async def newest(self, job_id: str, *, kinds: Collection[str], limit: int) -> list[Event]:
+        """At most `limit` of the newest events of these kinds of a job, newest first. NotFoundError."""
+        await self._require(job_id)
+        return await self._log.newest_events(job_id, kinds=kinds, limit=limit)
+
+    async def _require(self, job_id: str) -> None:
+        if await self._log.last_status_event(job_id) is None:
+            raise NotFoundError(f"there is no training job {shown(job_id)}; list the jobs to see their ids")
+
+    async def _position(self, cursor: str) -> int:
+        store_id, _, digits = cursor.rpartition("-")
+        number = int(digits)
+        known = store_id == self._log.store_id and (
+            number <= self._tail.newest or number <= await self._log.newest_event()
+        )
+        if not known:
+            raise OutOfRangeError(
+                f"the cursor {shown(cursor)} is not of this store, or beyond its newest event; read the "
+                "job and its metrics, then watch without a cursor",
+                reason="CURSOR_EXPIRED",
+            )
+        return number
+
+    async def _follow(self, job_id: str | None, number: int, kinds: frozenset[str]) -> AsyncIterator[Event]:
+        loop = asyncio.get_running_loop()
+        sent_at = loop.time()
+        if job_id is not None and await self._is_over(job_id, number):
+            return
+        while True:
+            if self._closed:
+                raise UnavailableError(
+                    "the gateway is stopping; watch again from the cursor of the last event",
+                    reason="DRAINING",
+                    retry_after=_RETRY_AFTER_SECONDS,
+                )
+            # Taken before the events are read: what is told meanwhile wakes the wait below at once.
+            news = self._news
+            events, read_up_to = await self._pull(number, job_id)
+            for event in events:
+                number = event.number
+                if not kinds or event.kind in kinds:
+                    yield event
+                    sent_at = loop.time()
+                if job_id is not None and _is_terminal(event) and await self._is_over(job_id, number):
+                    return
+            number = max(number, read_up_to)
+            quiet_for = loop.time() - sent_at
+            if quiet_for >= self._bookmark_seconds:
+                yield Event(
+                    cursor_of(self._log.store_id, number), number, datetime.now(UTC), job_id or "", Bookmark()
+                )
+                sent_at = loop.time()
+            elif not events:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._bookmark_seconds - quiet_for):
+                        await news.wait()
+
+    async def _pull(self, number: int, job_id: str | None) -> tuple[list[Event], int]:
+        """Events beyond `number`, and the number up to which there are no others."""
+        recent = self._tail.after(number, _PAGE)
+        if recent is not None:
+            wanted = recent if job_id is None else [event for event in recent if event.job_id == job_id]
+            return wanted, recent[-1].number if recent else number
+        newest = self._tail.newest
+        events = await self._log.events_after(number, job_id=job_id, limit=_PAGE)
+        return events, newest if len(events) < _PAGE else number
+
+    async def _is_over(self, job_id: str, number: int) -> bool:
+        last = await self._log.last_status_event(job_id)
+        return last is not None and last[0] <= number and last[1].is_terminal
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+class _Tail:
+    """The newest events, in memory, shared by all readers."""
+
+    def __init__(self, newest: int, length: int) -> None:
+        self._length = length
+        self._events: list[Event] = []
+        self._complete_after = newest
+        self.newest = newest
+
+    def extend(self, events: Sequence[Event]) -> None:
+        self._events.extend(events)
+        self.newest = self._events[-1].number
+        # Cut by half at a time: cutting at every event would move the whole list every time.
+        if len(self._events) > 2 * self._length:
+            dropped = len(self._events) - self._length
+            self._complete_after = self._events[dropped - 1].number
+            del self._events[:dropped]
+
+    def after(self, number: int, limit: int) -> list[Event] | None:
+        """At most `limit` events beyond `number`; None where some of them are no longer here."""
+        if number < self._complete_after:
+            return None
+        start = bisect.bisect_right(self._events, number, key=lambda event: event.number)
+        return self._events[start : start + limit]
+
+
+def _is_terminal(event: Event) -> bool:
+    return isinstance(event.payload, StatusChanged) and event.payload.status.is_terminal
+
+
+_PAGE: Final = 500
+_RETRY_AFTER_SECONDS: Final = 1.0
+_CURSOR: Final = re.compile(r"[0-9a-f]{8}-(0|[1-9][0-9]{0,17})")

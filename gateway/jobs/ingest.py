@@ -1,0 +1,149 @@
+"""Takes the entries of runs' journals into the store: each once, with all that follows from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from gateway.events import CheckpointSaved, LogLine, StepMetrics
+from gateway.jobs import lifecycle
+from gateway.jobs.job import checkpoint_id
+from gateway.jobs.journal import (
+    CheckpointRemoved,
+    CheckpointWritten,
+    CompletionsWritten,
+    JournalEntry,
+    LogRecord,
+    RunStateChanged,
+    StepCompleted,
+    UnknownEntry,
+)
+from gateway.store import Session, Store
+from gateway.store.checkpoints import CheckpointRecord
+from gateway.store.completions import CompletionFile
+from gateway.store.jobs import JobRecord
+from gateway.store.runs import RunPhase, RunRecord
+from plaudit.errors import InternalError
+
+_KINDS: Final[dict[type, str]] = {
+    RunStateChanged: "state_changed",
+    StepCompleted: "step_completed",
+    CheckpointWritten: "checkpoint_saved",
+    CheckpointRemoved: "checkpoint_removed",
+    CompletionsWritten: "completions_written",
+    LogRecord: "log_line",
+    UnknownEntry: "unknown",
+}
+_LOG_LEVELS: Final = {"debug": "debug", "info": "info", "warning": "warning", "warn": "warning"}
+
+
+async def ingest(store: Store, run_id: str, entries: Sequence[JournalEntry]) -> RunRecord:
+    """Stores consecutive entries of a run in one transaction, and returns the run as it is then.
+
+    Entries that are stored already are passed over. Only the run that a job holds now moves the job and is
+    told to watchers; what an older attempt still reports is kept under its attempt. Raises InternalError
+    (reason JOURNAL_GAP) where an entry is missing between what is stored and what came.
+    """
+    async with store.transaction() as session:
+        run = await session.runs.find(run_id)
+        assert run is not None
+        fresh = [entry for entry in entries if entry.sequence > run.last_sequence]
+        if not fresh:
+            return run
+        _check_gapless(run, fresh)
+        record = await session.jobs.find_by_key(run.job_key)
+        assert record is not None
+        state = run.state
+        for entry in fresh:
+            await _keep(session, run, entry)
+            if record.run_id == run.id:
+                record = await _tell(session, run, record, entry)
+            if isinstance(entry.event, RunStateChanged):
+                state = entry.event.state
+        await session.runs.append_journal(
+            run, [(entry.sequence, _KINDS[type(entry.event)], entry.time) for entry in fresh], state
+        )
+        phase = RunPhase.ENDED if state is not None and state.is_terminal else RunPhase.STARTED
+        if run.phase in (RunPhase.ASSIGNED, RunPhase.STARTED):
+            await session.runs.set_phase(run.id, phase)
+        return replace(run, last_sequence=fresh[-1].sequence, state=state, phase=phase)
+
+
+def _check_gapless(run: RunRecord, entries: Sequence[JournalEntry]) -> None:
+    expected = range(run.last_sequence + 1, run.last_sequence + 1 + len(entries))
+    for entry, sequence in zip(entries, expected, strict=True):
+        if entry.sequence != sequence:
+            raise InternalError(
+                f"the journal of run {run.id} goes from entry {sequence - 1} to {entry.sequence}: entries "
+                "are missing",
+                reason="JOURNAL_GAP",
+            )
+
+
+async def _keep(session: Session, run: RunRecord, entry: JournalEntry) -> None:
+    """What is kept of an entry whichever attempt it is from."""
+    match entry.event:
+        case StepCompleted(step=step, metrics=metrics):
+            await session.points.insert(run.job_key, run.attempt, step, metrics)
+        case CheckpointWritten(step=step, uri=uri, size_bytes=size_bytes, sha256=sha256):
+            await session.checkpoints.insert(
+                run.job_key, CheckpointRecord(run.attempt, step, uri, size_bytes, sha256, entry.time)
+            )
+        case CheckpointRemoved(uri=uri):
+            await session.checkpoints.mark_removed(run.job_key, uri, entry.time)
+        case CompletionsWritten(
+            step=step, uri=uri, row_count=row_count, size_bytes=size_bytes, sha256=sha256
+        ):
+            await session.completion_files.insert(
+                run.job_key, CompletionFile(run.attempt, step, uri, row_count, size_bytes, sha256)
+            )
+
+
+async def _tell(session: Session, run: RunRecord, before: JobRecord, entry: JournalEntry) -> JobRecord:
+    """Moves the job by an entry of the run that it holds, and tells watchers."""
+    job, time = before.job, entry.time
+    match entry.event:
+        case RunStateChanged(state=state, error=error, reason=reason):
+            after = lifecycle.after_run_state(before, state, time, reason=reason, error=error)
+        case StepCompleted(step=step, total_steps=total_steps, metrics=metrics):
+            await session.events.append(
+                before.key, job.id, StepMetrics(step, run.attempt, metrics, total_steps), time
+            )
+            after = replace(
+                before,
+                job=replace(
+                    job,
+                    current_step=step,
+                    total_steps=total_steps or job.total_steps,
+                    metrics={**job.metrics, **metrics},
+                ),
+            )
+        case CheckpointWritten(step=step, size_bytes=size_bytes):
+            name = checkpoint_id(job.id, step)
+            await session.events.append(before.key, job.id, CheckpointSaved(name, step, size_bytes), time)
+            after = replace(before, deaths=0, job=replace(job, latest_checkpoint_id=name))
+        case CheckpointRemoved():
+            newest = await session.checkpoints.newest(before.key, await session.runs.line(before.key))
+            name = checkpoint_id(job.id, newest.step) if newest else ""
+            after = replace(before, job=replace(job, latest_checkpoint_id=name))
+        case LogRecord(record_json=record_json):
+            await session.events.append(before.key, job.id, _log_line(record_json), time)
+            return before
+        case _:
+            return before
+    return await lifecycle.save(session, before, after, time)
+
+
+def _log_line(record_json: str) -> LogLine:
+    """A structlog record as a line: its level, its text, and other fields. What is none stays as it is."""
+    try:
+        fields = json.loads(record_json)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        return LogLine("info", record_json)
+    level = _LOG_LEVELS.get(str(fields.pop("level", "info")), "error")
+    message = str(fields.pop("event", fields.pop("message", "")))
+    return LogLine(level, message, json.dumps(fields))

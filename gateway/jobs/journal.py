@@ -1,0 +1,115 @@
+"""What a trainer tells: itself, its runs, and the entries of a run's journal. plaudit.trainer.v1 as plain
+data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from gateway.jobs.job import JobError
+from plaudit.types.statuses import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class RunStateChanged:
+    """The run's state changed. `error` is only a failed run's; `reason` is why it paused, for people."""
+
+    state: RunState
+    error: JobError | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepCompleted:
+    """An optimizer step finished, or was skipped. `metrics` may hold NaN; `total_steps` 0 is not told."""
+
+    step: int
+    total_steps: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWritten:
+    """A checkpoint is complete in the folder `uri`, relative to the artifact root."""
+
+    step: int
+    uri: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRemoved:
+    """A checkpoint is gone from the folder `uri`."""
+
+    step: int
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionsWritten:
+    """Scored completions of a step are in the Parquet file `uri`, relative to the artifact root."""
+
+    step: int
+    uri: str
+    row_count: int
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A line for people: a structured log record as JSON."""
+
+    record_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEntry:
+    """An entry of a kind that a newer trainer writes: its place in the journal counts, its content is
+    skipped.
+    """
+
+
+JournalEvent: TypeAlias = (
+    RunStateChanged
+    | StepCompleted
+    | CheckpointWritten
+    | CheckpointRemoved
+    | CompletionsWritten
+    | LogRecord
+    | UnknownEntry
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """An entry: `sequence` counts from 1 without gaps, `time` is the trainer's clock."""
+
+    sequence: int
+    time: datetime
+    event: JournalEvent
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRun:
+    """A run as its trainer reports it now. `status_detail` is what it waits for, for people."""
+
+    run_id: str
+    job_id: str
+    attempt: int
+    state: RunState
+    last_sequence: int
+    status_detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerInfo:
+    """What a trainer says of itself. `trainer_id` names its data directory, for ever."""
+
+    trainer_id: str
+    trainer_version: str
+    max_concurrent_runs: int

@@ -1,0 +1,46 @@
+"""Resolves a job into what a trainer is handed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.jobs.job import JobError
+from gateway.store import Session
+from gateway.store.jobs import JobRecord
+from plaudit.types.jobs import DatasetReference, RewardTarget, RunSpec
+from plaudit.types.statuses import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved(Exception):
+    """Something that the job needs is gone."""
+
+    error: JobError
+
+
+async def resolve(session: Session, record: JobRecord) -> RunSpec:
+    """The job's configuration with its files and addresses as they are now. Raises Unresolved."""
+    spec = record.job.spec
+    dataset = await session.datasets.find(record.dataset_id)
+    if dataset is None:
+        message = f"dataset {spec.dataset_id} was deleted; upload it again, and resume the job"
+        raise Unresolved(JobError(ErrorCode.DATASET_ERROR, message))
+    targets = []
+    server_ids = await session.jobs.reward_server_ids(record.key)
+    for binding, server_id in zip(spec.rewards, server_ids, strict=True):
+        # A server that was deleted and registered again under its name has another id.
+        server = await session.reward_servers.find(server_id) or await session.reward_servers.find(
+            binding.server
+        )
+        if server is None:
+            message = f"reward server {binding.server} was deleted; register it again, and resume the job"
+            raise Unresolved(JobError(ErrorCode.CONFIG_ERROR, message))
+        targets.append(RewardTarget(binding=binding, addresses=server.addresses))
+    return RunSpec(
+        base_model=spec.base_model,
+        output_name=spec.output_name,
+        method=spec.method,
+        hyperparameters=spec.hyperparameters,
+        dataset=DatasetReference(uri=dataset.uri, sha256=dataset.sha256, row_count=dataset.row_count),
+        rewards=tuple(targets),
+    )

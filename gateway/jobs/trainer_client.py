@@ -1,0 +1,172 @@
+"""Speaks plaudit.trainer.v1 with one trainer; everything beyond this file is plain data."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable
+from datetime import UTC
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import grpc
+import grpc.aio
+
+from gateway.jobs.job import JobError
+from gateway.jobs.journal import (
+    CheckpointRemoved,
+    CheckpointWritten,
+    CompletionsWritten,
+    JournalEntry,
+    JournalEvent,
+    LogRecord,
+    ReportedRun,
+    RunStateChanged,
+    StepCompleted,
+    TrainerInfo,
+    UnknownEntry,
+)
+from plaudit.errors import PlauditError
+from plaudit.rpc import error_from_rpc, open_channel
+from plaudit.trainer.v1 import trainer_service_pb2 as pb
+from plaudit.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
+from plaudit.types.statuses import RunState
+
+if TYPE_CHECKING:
+    from plaudit.trainer.v1.trainer_service_pb2_grpc import TrainerServiceAsyncStub
+
+Answer = TypeVar("Answer")
+
+_CALL_SECONDS: Final = 5.0
+# These wait for processes: a new one, and the old one of the same job; or one that is about to leave.
+_START_SECONDS: Final = 30.0
+_CANCEL_SECONDS: Final = 30.0
+_DELETE_SECONDS: Final = 30.0
+
+_STATES: Final = {
+    pb.RUN_STATE_STARTING: RunState.STARTING,
+    pb.RUN_STATE_RUNNING: RunState.RUNNING,
+    pb.RUN_STATE_PAUSING: RunState.PAUSING,
+    pb.RUN_STATE_PAUSED: RunState.PAUSED,
+    pb.RUN_STATE_CANCELLING: RunState.CANCELLING,
+    pb.RUN_STATE_CANCELLED: RunState.CANCELLED,
+    pb.RUN_STATE_COMPLETED: RunState.COMPLETED,
+    pb.RUN_STATE_FAILED: RunState.FAILED,
+}
+
+
+class TrainerClient:
+    """Calls to the trainer at `address`. Every call has a deadline and raises PlauditError where it fails."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._channel = open_channel(address)
+        self._stub: TrainerServiceAsyncStub = TrainerServiceStub(self._channel)
+
+    async def close(self) -> None:
+        """Ends all calls."""
+        await self._channel.close()
+
+    async def get_info(self) -> TrainerInfo:
+        """What the trainer says of itself."""
+        answer = await self._call(
+            self._stub.GetTrainerInfo(pb.GetTrainerInfoRequest(), timeout=_CALL_SECONDS)
+        )
+        return TrainerInfo(answer.trainer_id, answer.trainer_version, answer.max_concurrent_runs)
+
+    async def list_runs(self) -> list[ReportedRun]:
+        """Every run that the trainer holds."""
+        answer = await self._call(self._stub.ListRuns(pb.ListRunsRequest(), timeout=_CALL_SECONDS))
+        return [_reported(run) for run in answer.runs]
+
+    async def start_run(
+        self, *, run_id: str, job_id: str, attempt: int, spec_json: str, checkpoint_uri: str
+    ) -> ReportedRun:
+        """Starts a run, or returns it where it was started already."""
+        request = pb.StartRunRequest(
+            run_id=run_id,
+            job_id=job_id,
+            attempt=attempt,
+            spec_json=spec_json,
+            checkpoint_uri=checkpoint_uri,
+        )
+        return _reported((await self._call(self._stub.StartRun(request, timeout=_START_SECONDS))).run)
+
+    async def pause_run(self, run_id: str) -> ReportedRun:
+        """Asks a run to pause."""
+        request = pb.PauseRunRequest(run_id=run_id)
+        return _reported((await self._call(self._stub.PauseRun(request, timeout=_CALL_SECONDS))).run)
+
+    async def cancel_run(self, run_id: str) -> ReportedRun:
+        """Asks a run to stop; one that the trainer does not know will never start there."""
+        request = pb.CancelRunRequest(run_id=run_id)
+        return _reported((await self._call(self._stub.CancelRun(request, timeout=_CANCEL_SECONDS))).run)
+
+    async def delete_run(self, run_id: str) -> None:
+        """Lets the trainer forget a run that is over."""
+        request = pb.DeleteRunRequest(run_id=run_id)
+        await self._call(self._stub.DeleteRun(request, timeout=_DELETE_SECONDS))
+
+    async def follow_journal(self, run_id: str, *, after_sequence: int) -> AsyncGenerator[JournalEntry, None]:
+        """The run's journal beyond `after_sequence`; ends after the terminal entry.
+
+        Has no deadline of its own: a run may be quiet for as long as it likes, keepalive notices a dead
+        trainer, and whoever follows also polls it.
+        """
+        request = pb.StreamRunEventsRequest(run_id=run_id, after_sequence=after_sequence)
+        call = self._stub.StreamRunEvents(request)
+        try:
+            async for entry in call:
+                yield _entry(entry)
+        except grpc.aio.AioRpcError as failure:
+            raise self._error(failure) from None
+        finally:
+            call.cancel()
+
+    async def _call(self, call: Awaitable[Answer]) -> Answer:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as failure:
+            raise self._error(failure) from None
+
+    def _error(self, failure: grpc.aio.AioRpcError) -> PlauditError:
+        return error_from_rpc(failure, target=f"trainer {self.address}")
+
+
+def _reported(run: pb.Run) -> ReportedRun:
+    return ReportedRun(
+        run_id=run.run_id,
+        job_id=run.job_id,
+        attempt=run.attempt,
+        state=_STATES.get(run.state, RunState.RUNNING),
+        last_sequence=run.last_sequence,
+        status_detail=run.status_detail,
+    )
+
+
+def _entry(entry: pb.StreamRunEventsResponse) -> JournalEntry:
+    return JournalEntry(entry.sequence, entry.event_time.ToDatetime(tzinfo=UTC), _event(entry))
+
+
+def _event(entry: pb.StreamRunEventsResponse) -> JournalEvent:
+    match entry.WhichOneof("event"):
+        case "state_changed":
+            changed = entry.state_changed
+            state = _STATES.get(changed.state)
+            if state is None:
+                return UnknownEntry()
+            failed = state is RunState.FAILED and changed.HasField("error")
+            error = JobError(changed.error.code, changed.error.message) if failed else None
+            return RunStateChanged(state, error, changed.reason)
+        case "step_completed":
+            step = entry.step_completed
+            return StepCompleted(step.step, step.total_steps, dict(step.metrics))
+        case "checkpoint_saved":
+            saved = entry.checkpoint_saved
+            return CheckpointWritten(saved.step, saved.uri, saved.size_bytes, saved.sha256)
+        case "checkpoint_removed":
+            return CheckpointRemoved(entry.checkpoint_removed.step, entry.checkpoint_removed.uri)
+        case "completions_written":
+            file = entry.completions_written
+            return CompletionsWritten(file.step, file.uri, file.row_count, file.size_bytes, file.sha256)
+        case "log_line":
+            return LogRecord(entry.log_line.record_json)
+        case _:
+            return UnknownEntry()

@@ -1,0 +1,79 @@
+"""Bodies of requests: bounded in size and time, and never trusted to be what they claim."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from plaudit.errors import DeadlineExceededError, InvalidArgumentError, ResourceExhaustedError
+from plaudit.types.validation import TOO_DEEP, json_fault, shown
+
+MAX_JSON_BYTES: Final = 1024 * 1024
+IDLE_SECONDS: Final = 60.0
+"""Longest wait for the next bytes of a body."""
+
+_MAX_DISCARDED_BYTES: Final = 64 * 1024 * 1024
+_DISCARD_SECONDS: Final = 2.0
+
+
+async def read_json_object(request: Request) -> dict[str, Any]:
+    """The JSON object in the body, whatever its Content-Type says. NaN passes, so that a field's own rule
+    refuses it by name.
+    """
+    body = bytearray()
+    async for chunk in body_chunks(request):
+        body += chunk
+        if len(body) > MAX_JSON_BYTES:
+            await discard_body(request)
+            raise ResourceExhaustedError(
+                f"the body is larger than {MAX_JSON_BYTES:,} bytes, the most that is accepted here",
+                reason="BODY_TOO_LARGE",
+            )
+    try:
+        value = json.loads(body.decode("utf-8"))
+    except RecursionError:
+        raise InvalidArgumentError.of("(request)", f"the body {TOO_DEEP}") from None
+    except ValueError as error:
+        raise InvalidArgumentError.of(
+            "(request)", f"the body is not JSON ({error}); send a JSON object"
+        ) from None
+    fault = json_fault(value)
+    if fault is not None:
+        raise InvalidArgumentError.of("(request)", f"the body {fault}")
+    if not isinstance(value, dict):
+        raise InvalidArgumentError.of("(request)", f"the body is {shown(value)}; send a JSON object")
+    return value
+
+
+async def body_chunks(request: Request) -> AsyncIterator[bytes]:
+    """The body as it comes in. DeadlineExceededError where it stops coming."""
+    chunks = aiter(request.stream())
+    while True:
+        try:
+            async with asyncio.timeout(IDLE_SECONDS):
+                chunk = await anext(chunks, None)
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"nothing came for {IDLE_SECONDS:g} s, and the request is dropped; send it again"
+            ) from None
+        if chunk is None:
+            return
+        yield chunk
+
+
+async def discard_body(request: Request) -> None:
+    """Reads what the client is sending, within bounds: a connection that is closed on a client that writes can
+    take the answer with it.
+    """
+    left = _MAX_DISCARDED_BYTES
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            async for chunk in request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    return

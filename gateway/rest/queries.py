@@ -1,0 +1,78 @@
+"""Query parameters; one that a route does not have is refused, not passed over. Bounds are the domain's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from plaudit.types.statuses import JobStatus
+
+
+def _parts(value: object) -> object:
+    """`a,b` and repeated parameters alike: a list of what stands between commas."""
+    texts = value if isinstance(value, list) else [value]
+    return [part for text in texts for part in str(text).split(",") if part]
+
+
+Names = Annotated[list[str], BeforeValidator(_parts)]
+Statuses = Annotated[list[JobStatus], BeforeValidator(_parts)]
+Limit = Annotated[int, Field(description="Most entries to return. Above 500: 500.")]
+
+
+class NoQuery(BaseModel):
+    """A route without parameters."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ListQuery(NoQuery):
+    """A page of a list."""
+
+    limit: Limit = 20
+    after: str = Field(default="", description="Id of the last entry of the page before.")
+
+
+class JobsQuery(ListQuery):
+    """A page of jobs."""
+
+    status: Statuses = Field(default=[], description="Only these, separated by commas. Empty: all.")
+    method: Literal["grpo", "sft", "sft_text"] | None = Field(default=None, description="Only these.")
+
+
+class CreateJobQuery(NoQuery):
+    """How to create a job."""
+
+    validate_only: bool = Field(default=False, description="Only check the request; nothing is queued.")
+
+
+class MetricsQuery(NoQuery):
+    """Which part of a job's metrics."""
+
+    keys: Names = Field(default=[], description="Names of metrics, separated by commas. Empty: all.")
+    from_step: int = Field(default=0, description="First step. 0: from the start.")
+    to_step: int = Field(default=0, description="Last step. 0: to the end.")
+    max_points: int = Field(default=0, description="Most points per key. 0: 500. At most 5000.")
+
+
+class EventsQuery(NoQuery):
+    """How much of a job's log."""
+
+    limit: Limit = 50
+
+
+class CompletionsQuery(NoQuery):
+    """A page of completions."""
+
+    step: int = Field(default=0, description="Only this step. 0: all, newest first.")
+    limit: Limit = 50
+    page_token: str = Field(default="", description="next_page_token of the page before.")
+
+
+class WatchQuery(NoQuery):
+    """What to stream, and from where on."""
+
+    after_cursor: str = Field(
+        default="", description="Deliver events after this one; the Last-Event-ID header wins."
+    )
+    kinds: Names = Field(default=[], description="Only these kinds, separated by commas. Empty: all.")

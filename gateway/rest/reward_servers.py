@@ -1,0 +1,67 @@
+"""/v1/reward_servers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.domain import Gateway
+from gateway.rest import _convert, objects, queries
+from gateway.rest.bodies import read_json_object
+from gateway.rest.responses import FAILURES, answer
+from plaudit.types.validation import parse_model
+
+NoQuery = Annotated[queries.NoQuery, Query()]
+
+
+class NewRewardServer(BaseModel):
+    """A reward server to register; it need not be up."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(description="Name, unique.", examples=["math-rewards"])
+    addresses: list[str] = Field(
+        description="Where its replicas listen, host:port each.", examples=[["127.0.0.1:50061"]]
+    )
+
+
+def reward_servers_router(gateway: Gateway) -> APIRouter:
+    """Routes over reward servers: convert, call the domain, convert back."""
+    router = APIRouter(prefix="/v1/reward_servers", tags=["reward servers"], responses=FAILURES)
+    servers = gateway.reward_servers
+
+    @router.post(
+        "",
+        response_model=objects.RewardServerObject,
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": NewRewardServer.model_json_schema()}},
+            }
+        },
+    )
+    async def create_reward_server(request: Request, query: NoQuery) -> Response:
+        """Registers a reward server; the same content again returns the same server."""
+        asked = parse_model(NewRewardServer, await read_json_object(request))
+        return answer(_convert.reward_server_object(await servers.create(asked.name, asked.addresses)))
+
+    @router.get("", response_model=objects.RewardServerList)
+    async def list_reward_servers(query: NoQuery) -> Response:
+        """Lists reward servers by name, as they answer now."""
+        live = await servers.list()
+        return answer(objects.RewardServerList(data=[_convert.reward_server_object(each) for each in live]))
+
+    @router.get("/{id}", response_model=objects.RewardServerObject)
+    async def get_reward_server(id: str, query: NoQuery) -> Response:
+        """Returns a reward server, by id or name, as it answers now."""
+        return answer(_convert.reward_server_object(await servers.get(id)))
+
+    @router.delete("/{id}", response_model=objects.Deleted)
+    async def delete_reward_server(id: str, query: NoQuery) -> Response:
+        """Forgets a reward server."""
+        await servers.delete(id)
+        return answer(objects.Deleted(id=id, object="reward_server"))
+
+    return router

@@ -1,0 +1,104 @@
+"""plaudit.gateway.v1.TrainingJobService."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from gateway.domain import Gateway
+from gateway.servicers import _convert
+from plaudit.gateway.v1 import training_job_pb2, training_job_service_pb2
+from plaudit.gateway.v1.training_job_service_pb2_grpc import TrainingJobServiceServicer
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class TrainingJobs(TrainingJobServiceServicer):
+    """Converts, calls the domain, converts back."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._jobs = gateway.jobs
+        self._events = gateway.events
+
+    async def CreateTrainingJob(
+        self, request: training_job_service_pb2.CreateTrainingJobRequest, context: Context
+    ) -> training_job_pb2.TrainingJob:
+        job = await self._jobs.create(
+            _convert.spec_to_data(request.spec),
+            request_id=request.request_id or None,
+            validate_only=request.validate_only,
+        )
+        return _convert.job_to_proto(job)
+
+    async def GetTrainingJob(
+        self, request: training_job_service_pb2.GetTrainingJobRequest, context: Context
+    ) -> training_job_pb2.TrainingJob:
+        return _convert.job_to_proto(await self._jobs.get(request.id))
+
+    async def ListTrainingJobs(
+        self, request: training_job_service_pb2.ListTrainingJobsRequest, context: Context
+    ) -> training_job_service_pb2.ListTrainingJobsResponse:
+        page = await self._jobs.list(
+            limit=request.page_size,
+            after=request.page_token,
+            statuses=_convert.statuses_from_proto(request.statuses),
+        )
+        return training_job_service_pb2.ListTrainingJobsResponse(
+            training_jobs=[_convert.job_to_proto(job) for job in page.items],
+            next_page_token=page.next_page_token,
+        )
+
+    async def PauseTrainingJob(
+        self, request: training_job_service_pb2.PauseTrainingJobRequest, context: Context
+    ) -> training_job_pb2.TrainingJob:
+        return _convert.job_to_proto(await self._jobs.pause(request.id))
+
+    async def ResumeTrainingJob(
+        self, request: training_job_service_pb2.ResumeTrainingJobRequest, context: Context
+    ) -> training_job_pb2.TrainingJob:
+        return _convert.job_to_proto(await self._jobs.resume(request.id))
+
+    async def CancelTrainingJob(
+        self, request: training_job_service_pb2.CancelTrainingJobRequest, context: Context
+    ) -> training_job_pb2.TrainingJob:
+        return _convert.job_to_proto(await self._jobs.cancel(request.id))
+
+    async def WatchTrainingJob(
+        self, request: training_job_service_pb2.WatchTrainingJobRequest, context: Context
+    ) -> AsyncIterator[training_job_service_pb2.TrainingJobEvent]:
+        async for event in await self._events.watch(request.id, request.after_cursor, request.kinds):
+            yield _convert.event_to_proto(event)
+
+    async def WatchEvents(
+        self, request: training_job_service_pb2.WatchEventsRequest, context: Context
+    ) -> AsyncIterator[training_job_service_pb2.TrainingJobEvent]:
+        async for event in await self._events.watch(None, request.after_cursor, request.kinds):
+            yield _convert.event_to_proto(event)
+
+    async def GetTrainingJobMetrics(
+        self, request: training_job_service_pb2.GetTrainingJobMetricsRequest, context: Context
+    ) -> training_job_service_pb2.GetTrainingJobMetricsResponse:
+        series = await self._jobs.metrics(
+            request.id,
+            keys=request.keys,
+            from_step=request.from_step,
+            to_step=request.to_step,
+            max_points=request.max_points,
+        )
+        return _convert.series_to_proto(series)
+
+    async def ListCompletions(
+        self, request: training_job_service_pb2.ListCompletionsRequest, context: Context
+    ) -> training_job_service_pb2.ListCompletionsResponse:
+        page = await self._jobs.completions(
+            request.id,
+            step=request.step,
+            limit=request.page_size,
+            page_token=request.page_token,
+        )
+        return training_job_service_pb2.ListCompletionsResponse(
+            completions=[_convert.completion_to_proto(completion) for completion in page.items],
+            next_page_token=page.next_page_token,
+        )

@@ -1,0 +1,168 @@
+"""The store's connections: one that writes, some that read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+import aiosqlite
+
+from gateway.events import Event
+from gateway.store._migrations import migrate
+from gateway.store.checkpoints import Checkpoints
+from gateway.store.completions import CompletionFiles
+from gateway.store.datasets import Datasets
+from gateway.store.events import Events
+from gateway.store.jobs import Jobs
+from gateway.store.points import Points
+from gateway.store.requests import Requests
+from gateway.store.reward_servers import RewardServers
+from gateway.store.runs import Runs
+from gateway.store.trainers import Trainers
+from plaudit.types.statuses import JobStatus
+
+Result = TypeVar("Result")
+
+_READERS: Final = 3
+_BUSY_TIMEOUT_MS: Final = 10_000
+
+
+class Session:
+    """The repositories, one a resource, on one connection and within one transaction."""
+
+    def __init__(self, connection: aiosqlite.Connection, store_id: str) -> None:
+        self.jobs = Jobs(connection)
+        self.requests = Requests(connection)
+        self.trainers = Trainers(connection)
+        self.runs = Runs(connection)
+        self.points = Points(connection)
+        self.checkpoints = Checkpoints(connection)
+        self.completion_files = CompletionFiles(connection)
+        self.events = Events(connection, store_id)
+        self.datasets = Datasets(connection)
+        self.reward_servers = RewardServers(connection)
+
+
+class Store:
+    """The gateway's SQLite store.
+
+    Everything that must be true together is written in one `transaction`; it is on disk (synchronous FULL)
+    when that has been left without an error. Readers never wait for the writer, nor the writer for them
+    (WAL).
+    """
+
+    def __init__(
+        self, store_id: str, writer: aiosqlite.Connection, readers: Sequence[aiosqlite.Connection]
+    ) -> None:
+        """Use `open`."""
+        self.store_id = store_id
+        self._writer = writer
+        self._writing = asyncio.Lock()
+        self._readers: asyncio.Queue[aiosqlite.Connection] = asyncio.Queue()
+        for reader in readers:
+            self._readers.put_nowait(reader)
+        self._listeners: list[Callable[[Sequence[Event]], None]] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, path: Path) -> AsyncIterator[Store]:
+        """Opens the store in the file `path`, which is made or migrated where needed, until the context
+        ends.
+        """
+        await asyncio.to_thread(migrate, path)
+        async with AsyncExitStack() as stack:
+            writer = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
+            await _configure(writer)
+            readers = []
+            for _ in range(_READERS):
+                reader = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
+                await _configure(reader)
+                await reader.execute("PRAGMA query_only = ON")
+                readers.append(reader)
+            async with writer.execute("SELECT store_id FROM identity") as cursor:
+                row = await cursor.fetchone()
+            assert row is not None
+            yield cls(row[0], writer, readers)
+
+    def on_commit(self, listener: Callable[[Sequence[Event]], None]) -> None:
+        """Calls `listener` with the events of every transaction, in commit order, once they are on disk."""
+        self._listeners.append(listener)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        """The one writer: committed where the block ends, rolled back where it raises. Hold it briefly."""
+        async with self._writing:
+            session = Session(self._writer, self.store_id)
+            try:
+                await self._writer.execute("BEGIN IMMEDIATE")
+                yield session
+            except BaseException:
+                await _to_the_end(self._writer.rollback())
+                raise
+            await _to_the_end(self._commit(session))
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Session]:
+        """A consistent view of what is committed, for reading only. Hold it briefly: there are few."""
+        reader = await self._readers.get()
+        try:
+            try:
+                await reader.execute("BEGIN")
+                yield Session(reader, self.store_id)
+            finally:
+                await _to_the_end(reader.rollback())
+        finally:
+            self._readers.put_nowait(reader)
+
+    async def events_after(self, number: int, *, job_id: str | None, limit: int) -> list[Event]:
+        """At most `limit` events beyond `number`, of one job or of all, in order."""
+        async with self.snapshot() as reading:
+            return await reading.events.after(number, job_id=job_id, limit=limit)
+
+    async def newest_events(self, job_id: str, *, kinds: Collection[str], limit: int) -> list[Event]:
+        """At most `limit` of the newest events of these kinds of a job, newest first."""
+        async with self.snapshot() as reading:
+            return await reading.events.newest_of(job_id, kinds=kinds, limit=limit)
+
+    async def newest_event(self) -> int:
+        """Number of the newest event; 0 where there is none."""
+        async with self.snapshot() as reading:
+            return await reading.events.newest()
+
+    async def last_status_event(self, job_id: str) -> tuple[int, JobStatus] | None:
+        """Number and status of the job's newest status event; None where the job is not known."""
+        async with self.snapshot() as reading:
+            return await reading.events.last_status(job_id)
+
+    async def _commit(self, session: Session) -> None:
+        try:
+            await self._writer.commit()
+        except BaseException:
+            await self._writer.rollback()
+            raise
+        if session.events.appended:
+            for listener in self._listeners:
+                listener(session.events.appended)
+
+
+async def _configure(connection: aiosqlite.Connection) -> None:
+    for pragma in (
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        f"busy_timeout = {_BUSY_TIMEOUT_MS}",
+        "foreign_keys = ON",
+    ):
+        await connection.execute(f"PRAGMA {pragma}")
+
+
+async def _to_the_end(work: Awaitable[Result]) -> Result:
+    # A cancelled caller must not leave a transaction open, nor a commit without its events told.
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

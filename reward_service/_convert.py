@@ -1,0 +1,252 @@
+"""Between the messages of plaudit.reward.v1 and what the engine and the rewards know."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+from google.protobuf import duration_pb2
+
+from plaudit.errors import FieldViolation
+from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.rpc import MAX_MESSAGE_BYTES
+from plaudit.types.scoring import (
+    ChatMessage,
+    Completion,
+    FailureCode,
+    FinishReason,
+    JsonValue,
+    NotApplicable,
+    Prompt,
+    Purpose,
+    Scored,
+)
+from reward_service._reward import Reward, Scope
+from reward_service._stream import Done, Draining, Frame, Opened, Rejected, Results, WindowChanged
+from reward_service._work import Batch, Group, ItemResult
+from reward_service.limits import ServerLimits
+from reward_service.session import Selection, SessionRequest
+
+PROTOCOL_VERSION: Final = 1
+
+_PURPOSES: Final = {
+    pb.Batch.PURPOSE_TRAIN: Purpose.TRAIN,
+    pb.Batch.PURPOSE_EVAL: Purpose.EVAL,
+    pb.Batch.PURPOSE_PREFLIGHT: Purpose.PREFLIGHT,
+}
+_FINISH_REASONS: Final = {
+    pb.Completion.FINISH_REASON_STOP: FinishReason.STOP,
+    pb.Completion.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+}
+_CODES: Final = {
+    FailureCode.INVALID: pb.Failure.CODE_INVALID,
+    FailureCode.TIMEOUT: pb.Failure.CODE_TIMEOUT,
+    FailureCode.CANCELLED: pb.Failure.CODE_CANCELLED,
+    FailureCode.UNAVAILABLE: pb.Failure.CODE_UNAVAILABLE,
+    FailureCode.CONFLICT: pb.Failure.CODE_CONFLICT,
+    FailureCode.LIMIT_EXCEEDED: pb.Failure.CODE_LIMIT_EXCEEDED,
+    FailureCode.INTERNAL: pb.Failure.CODE_INTERNAL,
+    FailureCode.EXHAUSTED: pb.Failure.CODE_EXHAUSTED,
+}
+_SCOPES: Final = {Scope.COMPLETION: pb.Reward.SCOPE_COMPLETION, Scope.GROUP: pb.Reward.SCOPE_GROUP}
+
+
+def selections_of(rewards: Sequence[pb.RewardSelection]) -> tuple[Selection, ...]:
+    """Selected rewards."""
+    return tuple(Selection(reward.key, reward.name, reward.config_json) for reward in rewards)
+
+
+def session_request_of(message: pb.SessionOpen) -> SessionRequest:
+    """What a client opens."""
+    return SessionRequest(
+        message.session_id, selections_of(message.rewards), tuple(message.pending_batch_ids), message.job_id
+    )
+
+
+def batch_of(message: pb.Batch) -> Batch:
+    """A batch. Clears the fields of `message` that do not tell one batch from another."""
+    unreadable: list[FieldViolation] = []
+    groups = [_group_of(group, f"groups[{index}]", unreadable) for index, group in enumerate(message.groups)]
+    timeout = _seconds(message.timeout) if message.HasField("timeout") else None
+    step, purpose = message.step, _PURPOSES.get(message.purpose)
+    for field in ("timeout", "step", "traceparent", "purpose"):
+        message.ClearField(field)
+    return Batch(
+        batch_id=message.batch_id,
+        groups=groups,
+        reward_keys=tuple(message.reward_keys),
+        timeout=timeout,
+        step=step,
+        purpose=purpose,
+        fingerprint=hashlib.sha256(message.SerializeToString(deterministic=True)).digest(),
+        unreadable=unreadable,
+    )
+
+
+def frame_to_proto(frame: Frame) -> pb.ScoreResponse:
+    """A frame to the client."""
+    match frame:
+        case Results():
+            response = pb.ScoreResponse()
+            add = response.results.results.add
+            for result in frame.results:
+                _fill(add(), result)
+            return response
+        case Done():
+            return pb.ScoreResponse(
+                done=pb.BatchDone(
+                    batch_id=frame.batch_id,
+                    scored_count=frame.scored_count,
+                    not_applicable_count=frame.not_applicable_count,
+                    failed_count=frame.failed_count,
+                )
+            )
+        case Rejected():
+            failure = pb.Failure(code=_CODES[frame.failure.code], message=frame.failure.message)
+            if frame.failure.retry_delay is not None:
+                failure.retry_delay.CopyFrom(_duration(frame.failure.retry_delay))
+            return pb.ScoreResponse(rejected=pb.BatchRejected(batch_id=frame.batch_id, failure=failure))
+        case Opened():
+            return pb.ScoreResponse(
+                opened=pb.SessionOpened(
+                    max_in_flight_completions=frame.window, retained_batch_ids=frame.retained_batch_ids
+                )
+            )
+        case WindowChanged():
+            return pb.ScoreResponse(window=pb.WindowUpdate(max_in_flight_completions=frame.window))
+        case Draining():
+            return pb.ScoreResponse(draining=pb.Draining(grace=_duration(frame.grace)))
+        case _:
+            assert_never(frame)
+
+
+def results_to_proto(results: Sequence[ItemResult]) -> pb.ScoreOnceResponse:
+    """The answer to a single call."""
+    response = pb.ScoreOnceResponse()
+    for result in results:
+        _fill(response.results.add(), result)
+    return response
+
+
+def server_info(
+    name: str, version: str, rewards: Sequence[Reward], limits: ServerLimits
+) -> pb.GetServerInfoResponse:
+    """The description of a server."""
+    capabilities = pb.Capabilities(cancellation=True)
+    if limits.result_retention_seconds > 0:
+        capabilities.result_retention.CopyFrom(_duration(limits.result_retention_seconds))
+    return pb.GetServerInfoResponse(
+        server_name=name,
+        server_version=version,
+        min_protocol_version=PROTOCOL_VERSION,
+        max_protocol_version=PROTOCOL_VERSION,
+        rewards=[
+            pb.Reward(
+                name=reward.name,
+                description=reward.description,
+                scope=_SCOPES[reward.scope],
+                min_value=reward.min_value,
+                max_value=reward.max_value,
+                deterministic=reward.deterministic,
+                required_columns=reward.required_columns,
+                config_schema_json=reward.config.schema_json,
+            )
+            for reward in rewards
+        ],
+        limits=pb.Limits(
+            max_batch_completions=limits.max_batch_completions, max_frame_bytes=MAX_MESSAGE_BYTES
+        ),
+        capabilities=capabilities,
+    )
+
+
+def _group_of(message: pb.PromptGroup, path: str, unreadable: list[FieldViolation]) -> Group:
+    columns: dict[str, JsonValue] = {}
+    for name, value in message.columns.items():
+        try:
+            columns[name] = _column_value(value)
+        except (ValueError, RecursionError) as error:
+            unreadable.append(FieldViolation(f"{path}.columns[{name!r}]", f"cannot be read: {error}"))
+    prompt = Prompt(
+        message.group_id,
+        tuple([ChatMessage(turn.role, turn.content) for turn in message.prompt]),
+        columns,
+        message.prompt_text,
+    )
+    unknown = FinishReason.UNKNOWN
+    return Group(
+        prompt,
+        [
+            Completion(
+                c.completion_id,
+                c.text,
+                c.token_count,
+                _FINISH_REASONS.get(c.finish_reason, unknown),
+                c.prefill,
+                c.raw_text,
+            )
+            for c in message.completions
+        ],
+    )
+
+
+def _column_value(value: pb.ColumnValue) -> JsonValue:
+    match value.WhichOneof("kind"):
+        case "string_value":
+            return value.string_value
+        case "int_value":
+            return value.int_value
+        case "double_value":
+            if not math.isfinite(value.double_value):
+                raise ValueError(f"{value.double_value} is not finite")
+            return value.double_value
+        case "bool_value":
+            return value.bool_value
+        case "json_value":
+            parsed: JsonValue = json.loads(value.json_value, parse_constant=_refuse_constant)
+            return parsed
+        case None:
+            return None
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _fill(message: pb.Result, result: ItemResult) -> None:
+    message.batch_id = result.batch_id
+    message.completion_id = result.completion_id
+    message.reward_key = result.reward_key
+    outcome = result.outcome
+    if isinstance(outcome, Scored):
+        score = message.score
+        score.value = outcome.value
+        # Touches the oneof, which a value of 0 would leave unset.
+        score.SetInParent()
+        if outcome.metrics:
+            score.metrics.update(outcome.metrics)
+        if outcome.explanation:
+            score.explanation = outcome.explanation
+    elif isinstance(outcome, NotApplicable):
+        message.not_applicable.reason = outcome.reason
+        message.not_applicable.SetInParent()
+    else:
+        message.failure.code = _CODES[outcome.code]
+        message.failure.message = outcome.message
+        if outcome.retry_delay is not None:
+            message.failure.retry_delay.CopyFrom(_duration(outcome.retry_delay))
+    seconds = int(result.seconds)
+    message.scoring_duration.seconds = seconds
+    message.scoring_duration.nanos = int((result.seconds - seconds) * 1e9)
+
+
+def _seconds(duration: duration_pb2.Duration) -> float:
+    return duration.seconds + duration.nanos * 1e-9
+
+
+def _duration(seconds: float) -> duration_pb2.Duration:
+    whole = int(seconds)
+    return duration_pb2.Duration(seconds=whole, nanos=int((seconds - whole) * 1e9))

@@ -1,0 +1,185 @@
+"""From a batch to calls of the rewards' functions, and from their answers to outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plaudit.errors import FieldViolation, InvalidArgumentError
+from plaudit.types.scoring import Failed, FailureCode, Outcome
+from reward_service._item import Item
+from reward_service._lanes import Lane
+from reward_service._reward import Reward, Scope
+from reward_service._work import MAX_ID_LENGTH, Batch, Group, Report
+from reward_service.session import Selection
+
+MAX_SELECTIONS = 64
+
+
+class Catalog:
+    """The rewards of a server, by name, each with its lane."""
+
+    def __init__(self, rewards: Sequence[Reward]) -> None:
+        """Raises InvalidArgumentError where there is none, or two have one name."""
+        wrong = [] if rewards else [FieldViolation("rewards", "is empty; a server has at least one reward")]
+        self.rewards: dict[str, Reward] = {}
+        for index, reward in enumerate(rewards):
+            if not isinstance(reward, Reward):
+                wrong.append(
+                    FieldViolation(
+                        f"rewards[{index}]", "is no reward; put the decorator @reward on the function"
+                    )
+                )
+            elif reward.name in self.rewards:
+                wrong.append(
+                    FieldViolation(f"rewards[{index}].name", f'"{reward.name}" is taken by another reward')
+                )
+            else:
+                self.rewards[reward.name] = reward
+        if wrong:
+            raise InvalidArgumentError(wrong)
+        self._lanes = {name: Lane(reward.concurrency) for name, reward in self.rewards.items()}
+
+    def select(self, selections: Sequence[Selection], job_id: str) -> SelectedRewards:
+        """The selected rewards, configured; InvalidArgumentError names every wrong field of `rewards`."""
+        wrong: list[FieldViolation] = []
+        selected: dict[str, _Selected] = {}
+        first_use: dict[str, int] = {}
+        if not selections:
+            wrong.append(FieldViolation("rewards", "is empty; select at least one reward"))
+        if len(selections) > MAX_SELECTIONS:
+            found = f"selects {len(selections)} rewards; a session has at most {MAX_SELECTIONS}"
+            raise InvalidArgumentError.of("rewards", found)
+        for index, selection in enumerate(selections):
+            field = f"rewards[{index}]"
+            key = selection.key
+            if not 0 < len(key) <= MAX_ID_LENGTH:
+                wrong.append(FieldViolation(f"{field}.key", f"must have 1 to {MAX_ID_LENGTH} characters"))
+            elif first_use.setdefault(key, index) != index:
+                wrong.append(
+                    FieldViolation(f"{field}.key", f'"{key}" is the key of rewards[{first_use[key]}] too')
+                )
+            reward = self.rewards.get(selection.name)
+            if reward is None:
+                known = ", ".join(self.rewards)
+                wrong.append(
+                    FieldViolation(f"{field}.name", f'"{selection.name}" is not on offer; there are {known}')
+                )
+                continue
+            try:
+                config = reward.config.read(selection.config_json, f"{field}.config")
+            except InvalidArgumentError as error:
+                wrong.extend(error.violations)
+                continue
+            selected[key] = _Selected(reward, self._lanes[reward.name], config, reward.columns_of(config))
+        if wrong:
+            raise InvalidArgumentError(wrong)
+        return SelectedRewards(selected, job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    reward: Reward
+    lane: Lane
+    config: Any
+    columns: tuple[str, ...]
+
+
+class SelectedRewards:
+    """The rewards of one session, or of one single call; also whose turn it is in their lanes."""
+
+    def __init__(self, selected: dict[str, _Selected], job_id: str) -> None:
+        self._selected = selected
+        self._job_id = job_id
+        self.keys = tuple(selected)
+
+    def start(self, batch: Batch, keys: Sequence[str], report: Report) -> Callable[[], None]:
+        """Scores `batch` for each of `keys`; `report` is given index, outcomes and seconds as they come.
+
+        The index of a result is that of its key times the number of completions, plus that of the
+        completion. Returns what stops the work; after that, nothing is reported.
+        """
+        calls: list[_Call] = []
+        offset = 0
+        for key in keys:
+            selected = self._selected[key]
+            for indexes, items in self._portions(batch, selected, offset, report):
+                calls.append(_Call(selected, indexes, items, report))
+            offset += batch.completion_count
+        for call in calls:
+            selected_lane = call.selected.lane
+            selected_lane.submit(self, call)
+
+        def stop() -> None:
+            for call in calls:
+                call.selected.lane.withdraw(self, call)
+
+        return stop
+
+    def _portions(
+        self, batch: Batch, selected: _Selected, offset: int, report: Report
+    ) -> list[tuple[list[int], list[Item[Any]]]]:
+        """Items of one reward as its function takes them: one by one, in chunks, or by group."""
+        reward = selected.reward
+        by_group = reward.scope is Scope.GROUP
+        size = reward.chunk_size if reward.takes_list else 1
+        indexes: list[int] = []
+        items: list[Item[Any]] = []
+        portions: list[tuple[list[int], list[Item[Any]]]] = []
+        index = offset
+        for group in batch.groups:
+            count = len(group.completions)
+            missing = [column for column in selected.columns if column not in group.prompt.columns]
+            if missing:
+                failed = _lacks(missing, group)
+                report(range(index, index + count), [failed] * count, 0.0)
+                index += count
+                continue
+            prompt, config = group.prompt, selected.config
+            items.extend(
+                Item(prompt, completion, config, batch.step, batch.purpose, self._job_id)
+                for completion in group.completions
+            )
+            indexes.extend(range(index, index + count))
+            index += count
+            if by_group:
+                portions.append((indexes, items))
+                indexes, items = [], []
+        if not by_group:
+            portions = [(indexes[i : i + size], items[i : i + size]) for i in range(0, len(items), size)]
+        return portions
+
+
+def _lacks(missing: list[str], group: Group) -> Failed:
+    have = ", ".join(group.prompt.columns) or "none"
+    return Failed(
+        FailureCode.INVALID,
+        f"the row lacks column {', '.join(missing)}, which the reward needs; it has {have}",
+    )
+
+
+class _Call:
+    __slots__ = ("_indexes", "_items", "_report", "selected")
+
+    def __init__(
+        self,
+        selected: _Selected,
+        indexes: list[int],
+        items: list[Item[Any]],
+        report: Report,
+    ) -> None:
+        self.selected = selected
+        self._indexes = indexes
+        self._items = items
+        self._report = report
+
+    async def run(self) -> None:
+        started = time.perf_counter()
+        try:
+            outcomes: Sequence[Outcome] = await self.selected.reward.score(self._items)
+        except asyncio.CancelledError:
+            return  # withdrawn: whoever did it answers for the items
+        self._report(self._indexes, outcomes, time.perf_counter() - started)

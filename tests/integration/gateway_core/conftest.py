@@ -1,0 +1,21 @@
+"""A room for a gateway, emptied after each test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from gateway_room import Room
+
+
+@pytest.fixture
+async def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
+    monkeypatch.setenv("PLAUDIT_CONFIG", str(tmp_path / "none.toml"))
+    room = Room(tmp_path)
+    try:
+        yield room
+    finally:
+        await room.close()
+        for trainer in room.trainers:
+            await trainer.stop()

@@ -1,0 +1,344 @@
+"""Runs that die, trainers that go away, and old attempts that come back."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from gateway_room import Room, eventually, job_spec, reached, run_of, shown, started_run, told
+from scripted_trainer import ScriptedRun, ScriptedTrainer
+
+from gateway.events import AttemptStarted, StatusChanged, StepMetrics
+from plaudit.errors import InvalidArgumentError
+from plaudit.trainer.v1 import trainer_service_pb2 as pb
+from plaudit.types.statuses import JobStatus
+
+
+async def test_a_run_that_died_goes_on_from_the_newest_checkpoint_as_attempt_2(room: Room) -> None:
+    await room.add_trainer()
+    gateway = await room.open()
+    job_id, run = await started_run(room)
+    run.change(pb.RUN_STATE_RUNNING)
+    run.steps(1, 8, reward_mean=0.1)
+    run.checkpoint(2)
+    run.checkpoint(4)
+    run.remove_checkpoint(2)
+    run.fail("process_died", "the trainer service was killed")
+    again = await run_of(room, job_id, attempt=2)
+    assert again.request.checkpoint_uri == run.checkpoint_uri(4)
+    assert again.request.run_id != run.request.run_id
+    again.change(pb.RUN_STATE_RUNNING)
+    again.steps(5, 6, reward_mean=0.2)
+    again.change(pb.RUN_STATE_COMPLETED)
+    await room.wait_for_status(job_id, "completed")
+    rows = (await gateway.jobs.metrics(job_id)).rows
+    # Steps 5 to 8 of attempt 1 are superseded: kept, and not on the line.
+    assert [(r.step, r.attempt, r.values["reward_mean"]) for r in rows] == [
+        *((step, 1, 0.1) for step in (1, 2, 3, 4)),
+        *((step, 2, 0.2) for step in (5, 6)),
+    ]
+    events = await room.events(job_id)
+    assert [e.payload for e in events if isinstance(e.payload, AttemptStarted)] == [
+        AttemptStarted(1, 0),
+        AttemptStarted(2, 4),
+    ]
+    queued = [e.payload for e in events if isinstance(e.payload, StatusChanged)]
+    details = [s.detail for s in queued if s.status is JobStatus.QUEUED]
+    assert details[:2] == ["", "attempt 1 was lost: the trainer service was killed"]
+    job = await gateway.jobs.get(job_id)
+    assert (job.current_step, job.attempt, job.latest_checkpoint_id) == (6, 2, f"{job_id}@4")
+
+
+async def test_only_three_runs_are_started_in_place_of_dead_ones_without_a_new_checkpoint(room: Room) -> None:
+    await room.add_trainer()
+    gateway = await room.open()
+    job_id, run = await started_run(room)
+    run.fail("process_died")
+    for attempt in (2, 3):
+        run = await run_of(room, job_id, attempt)
+        run.fail("process_died")
+    run = await run_of(room, job_id, attempt=4)
+    # A new checkpoint shows that it is worth it.
+    run.change(pb.RUN_STATE_RUNNING)
+    run.step(1)
+    run.checkpoint(1)
+    run.fail("process_died")
+    for attempt in (5, 6):
+        run = await run_of(room, job_id, attempt)
+        run.fail("process_died")
+    run = await run_of(room, job_id, attempt=7)
+    run.fail("process_died", "killed by signal 9")
+    await room.wait_for_status(job_id, "failed")
+    job = await gateway.jobs.get(job_id)
+    assert job.error is not None
+    assert job.error.code == "process_died"
+    assert job.error.message == "killed by signal 9; 4 runs in a row ended so without a new checkpoint"
+    assert (await gateway.jobs.resume(job_id)).status is JobStatus.QUEUED
+    (await run_of(room, job_id, attempt=8)).fail("process_died")
+    await run_of(room, job_id, attempt=9)
+
+
+async def test_a_silent_trainer_is_told_and_its_job_goes_on_when_it_is_back(room: Room) -> None:
+    trainer = await room.add_trainer()
+    gateway = await room.open()
+    job_id, run = await started_run(room)
+    run.change(pb.RUN_STATE_RUNNING)
+    run.steps(1, 3)
+    await eventually("step 3", lambda: reached(room, job_id, 3))
+    await trainer.stop()
+    pattern = rf"trainer {trainer.address} has not answered since \d\d:\d\d:\d\d UTC \(\d+ s\)"
+
+    async def told_since_when() -> bool:
+        return bool(re.fullmatch(pattern, await shown(room, job_id, "status_detail")))
+
+    await eventually("the detail", told_since_when)
+    assert await room.status(job_id) == "running"
+    run.steps(4, 5)
+    await trainer.start()
+    await eventually("step 5", lambda: reached(room, job_id, 5))
+    await eventually("no detail", lambda: told(room, job_id, ""))
+    run.change(pb.RUN_STATE_COMPLETED)
+    await room.wait_for_status(job_id, "completed")
+    steps = [e.payload.step for e in await room.events(job_id) if isinstance(e.payload, StepMetrics)]
+    assert steps == [1, 2, 3, 4, 5]
+    assert (await gateway.jobs.get(job_id)).attempt == 1
+
+
+async def test_an_old_attempt_that_comes_back_is_cancelled_and_moves_nothing(room: Room) -> None:
+    old_trainer = await room.add_trainer()
+    gateway = await room.open(trainer_lost_after_seconds=0.6)
+    job_id, old = await started_run(room)
+    old.change(pb.RUN_STATE_RUNNING)
+    old.steps(1, 5, reward_mean=0.1)
+    old.checkpoint(4)
+    await eventually("step 5", lambda: reached(room, job_id, 5))
+    await old_trainer.stop()
+    await room.close()
+
+    new_trainer = await room.add_trainer()
+    gateway = await room.open(trainer_lost_after_seconds=0.6)
+    new = await run_of(room, job_id, attempt=2, trainer=1)
+    assert new.request.checkpoint_uri == old.checkpoint_uri(4)
+    new.change(pb.RUN_STATE_RUNNING)
+    new.steps(5, 6, reward_mean=0.2)
+    await eventually("step 6", lambda: reached(room, job_id, 6))
+
+    # Meanwhile the old one has gone far beyond, and would have more to say.
+    old.steps(6, 30, reward_mean=0.9)
+    old.checkpoint(30)
+    old.on_cancel = lambda: (old.steps(31, 32, reward_mean=0.9), old.change(pb.RUN_STATE_CANCELLED))  # type: ignore[func-returns-value]
+    await old_trainer.start()
+    await eventually("its cancel", lambda: old.cancels == 1)
+    await eventually("its deletion", lambda: old.request.run_id in old_trainer.deleted)
+
+    job = await gateway.jobs.get(job_id)
+    assert (job.status, job.attempt, job.current_step) == (JobStatus.RUNNING, 2, 6)
+    assert job.latest_checkpoint_id == f"{job_id}@4"
+    assert job.metrics["reward_mean"] == 0.2
+    new.checkpoint(6)
+    new.change(pb.RUN_STATE_COMPLETED)
+    await room.wait_for_status(job_id, "completed")
+    rows = (await gateway.jobs.metrics(job_id)).rows
+    assert [(row.step, row.attempt) for row in rows] == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 2)]
+    assert (await gateway.jobs.get(job_id)).latest_checkpoint_id == f"{job_id}@6"
+    seen = [
+        (e.payload.step, e.payload.attempt)
+        for e in await room.events(job_id)
+        if isinstance(e.payload, StepMetrics)
+    ]
+    assert seen == [*((step, 1) for step in (1, 2, 3, 4, 5)), (5, 2), (6, 2)]
+    assert len(new_trainer.starts) == 1
+
+
+async def test_a_lost_trainer_pauses_what_pauses_and_cancels_what_is_cancelled(room: Room) -> None:
+    trainer = await room.add_trainer(places=2)
+    gateway = await room.open(trainer_lost_after_seconds=0.8)
+    pausing, _ = await started_run(room)
+    cancelling, _ = await started_run(room)
+    await trainer.stop()
+    await gateway.jobs.pause(pausing)
+    await gateway.jobs.cancel(cancelling)
+    assert [await room.status(job_id) for job_id in (pausing, cancelling)] == ["pausing", "cancelling"]
+    await room.wait_for_status(pausing, "paused")
+    await room.wait_for_status(cancelling, "cancelled")
+
+
+async def test_a_cancel_overtakes_a_start_and_nothing_starts(room: Room) -> None:
+    trainer = await room.add_trainer()
+    gateway = await room.open()
+
+    async def is_away() -> None:
+        await asyncio.sleep(0.2)
+        raise asyncio.CancelledError
+
+    trainer.before_start = lambda request: is_away()
+    job = await gateway.jobs.create(job_spec())
+    await eventually("a start that is not answered", lambda: trainer.starts)
+    assert await room.status(job.id) == "provisioning"
+    await gateway.jobs.cancel(job.id)
+    await room.wait_for_status(job.id, "cancelled")
+    run_id = trainer.starts[0].run_id
+    assert trainer.tombstones == [run_id]
+    trainer.before_start = lambda request: None
+    stub_answer = None
+    try:
+        await trainer.StartRun(trainer.starts[0], None)
+    except Exception as error:
+        stub_answer = getattr(error, "reason", None)
+    assert stub_answer == "RUN_CANCELLED"
+    assert trainer.runs == {}
+
+
+async def test_a_pause_overtakes_a_start_and_the_job_is_paused_without_a_checkpoint(room: Room) -> None:
+    trainer = await room.add_trainer()
+    gateway = await room.open()
+    answer = asyncio.Event()
+    trainer.before_start = lambda request: answer.wait()
+    job = await gateway.jobs.create(job_spec())
+    await eventually("a start that is not answered", lambda: trainer.starts)
+    assert (await gateway.jobs.pause(job.id)).status is JobStatus.PAUSING
+    await room.wait_for_status(job.id, "paused")
+    answer.set()
+    await asyncio.sleep(0.1)
+    assert trainer.runs == {}
+    await gateway.jobs.resume(job.id)
+    run = await run_of(room, job.id, attempt=2)
+    assert run.request.checkpoint_uri == ""
+
+
+async def test_a_start_whose_answer_was_lost_is_repeated_and_starts_one_run(room: Room) -> None:
+    trainer = await room.add_trainer()
+    gateway = await room.open()
+    answer = asyncio.Event()
+    trainer.before_start = lambda request: answer.wait()
+    job = await gateway.jobs.create(job_spec())
+    await eventually("a start that is not answered", lambda: trainer.starts)
+    await room.close()
+    # It arrives all the same, and there is nobody left to be answered.
+    trainer.runs[trainer.starts[0].run_id] = ScriptedRun(trainer.starts[0])
+    answer.set()
+    gateway = await room.open()
+    await room.wait_for_status(job.id, "configuring")
+    assert len(trainer.starts) >= 2
+    assert {start.run_id for start in trainer.starts} == set(trainer.runs)
+    assert (await gateway.jobs.get(job.id)).attempt == 1
+
+
+async def test_a_trainer_that_refuses_the_spec_fails_the_job_with_its_words(room: Room) -> None:
+    trainer = await room.add_trainer()
+    gateway = await room.open()
+
+    def refuse(request: pb.StartRunRequest) -> None:
+        raise InvalidArgumentError.of("spec_json.dataset.uri", "there is no such file")
+
+    trainer.before_start = refuse
+    job = await gateway.jobs.create(job_spec())
+    await room.wait_for_status(job.id, "failed")
+    failed = await gateway.jobs.get(job.id)
+    assert failed.error is not None
+    assert failed.error.code == "config_error"
+    assert "spec_json.dataset.uri: there is no such file" in failed.error.message
+    assert trainer.address in failed.error.message
+
+
+async def test_a_full_trainer_is_waited_for(room: Room) -> None:
+    """Another gateway's run takes the place between the question and the start."""
+    trainer = await room.add_trainer()
+    gateway = await room.open()
+    await eventually("contact", lambda: trainer_answers(room))
+
+    def fill(request: pb.StartRunRequest) -> None:
+        if request.job_id != "job_elsewhere" and not trainer.runs:
+            foreign = pb.StartRunRequest(run_id="run_elsewhere", job_id="job_elsewhere", attempt=1)
+            trainer.runs["run_elsewhere"] = ScriptedRun(foreign)
+
+    trainer.before_start = fill
+    job = await gateway.jobs.create(job_spec())
+
+    async def says_so() -> bool:
+        detail = await shown(room, job.id, "status_detail")
+        return f"trainer {trainer.address} cannot start it yet: no place is free" in detail
+
+    await eventually("the reason", says_so)
+    assert await room.status(job.id) == "provisioning"
+    # A run of a job that this store does not know is another gateway's, and left alone.
+    asked = trainer.lists
+    await eventually("more polls", lambda: trainer.lists > asked + 3)
+    assert trainer.runs["run_elsewhere"].cancels == 0
+    trainer.before_start = lambda request: None
+    trainer.runs.clear()
+    run = await run_of(room, job.id)
+    run.change(pb.RUN_STATE_COMPLETED)
+    await room.wait_for_status(job.id, "completed")
+    assert (await gateway.jobs.get(job.id)).attempt == 1
+
+
+async def test_an_unknown_run_of_a_known_job_is_cancelled(room: Room) -> None:
+    """As after the store was restored from a backup that is older than the run."""
+    trainer = await room.add_trainer(places=2)
+    await room.open()
+    job_id, run = await started_run(room)
+    request = pb.StartRunRequest(run_id="run_of_later", job_id=job_id, attempt=7)
+    later = trainer.runs["run_of_later"] = ScriptedRun(request)
+    await eventually("its cancel", lambda: later.is_over)
+    run.change(pb.RUN_STATE_RUNNING)
+    run.step(1)
+    run.change(pb.RUN_STATE_COMPLETED)
+    await room.wait_for_status(job_id, "completed")
+    assert await shown(room, job_id, "attempt") == 1
+
+
+async def test_a_run_that_starts_while_the_trainer_is_asked_what_it_runs_is_not_taken_for_lost(
+    room: Room,
+) -> None:
+    trainer = await room.add_trainer()
+    trainer.list_seconds = 0.15
+    await room.open()
+    for _ in range(4):
+        job_id, run = await started_run(room)
+        await room.wait_for_status(job_id, "configuring")
+        asked = trainer.lists
+        await eventually("more polls", lambda asked=asked: trainer.lists > asked + 2)
+        run.change(pb.RUN_STATE_COMPLETED)
+        await room.wait_for_status(job_id, "completed")
+        assert await shown(room, job_id, "attempt") == 1
+
+
+async def trainer_answers(room: Room) -> bool:
+    assert room.gateway is not None
+    job = await room.gateway.jobs.create(job_spec())
+    detail = (await room.gateway.jobs.cancel(job.id)).status_detail
+    return "no trainer" not in detail
+
+
+async def test_a_trainer_that_forgot_a_run_lost_it(room: Room) -> None:
+    trainer = await room.add_trainer()
+    gateway = await room.open()
+    job_id, run = await started_run(room)
+    run.change(pb.RUN_STATE_RUNNING)
+    run.steps(1, 3)
+    run.checkpoint(3)
+    await eventually("step 3", lambda: reached(room, job_id, 3))
+    trainer.runs.clear()
+    again = await run_of(room, job_id, attempt=2)
+    assert again.request.checkpoint_uri == run.checkpoint_uri(3)
+    again.change(pb.RUN_STATE_RUNNING)
+    await room.wait_for_status(job_id, "running")
+    assert (await gateway.jobs.get(job_id)).attempt == 2
+
+
+async def test_another_trainer_on_the_same_address_does_not_hold_the_runs_of_the_first(room: Room) -> None:
+    trainer = await room.add_trainer()
+    gateway = await room.open(trainer_lost_after_seconds=1.0)
+    job_id, run = await started_run(room)
+    run.change(pb.RUN_STATE_RUNNING)
+    await room.wait_for_status(job_id, "running")
+    await trainer.stop()
+    other = ScriptedTrainer()
+    other.port = trainer.port
+    room.trainers[0] = other
+    await other.start()
+    again = await run_of(room, job_id, attempt=2)
+    again.change(pb.RUN_STATE_COMPLETED)
+    await room.wait_for_status(job_id, "completed")
+    assert (await gateway.jobs.get(job_id)).attempt == 2

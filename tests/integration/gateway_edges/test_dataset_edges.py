@@ -1,0 +1,365 @@
+"""Datasets through gRPC and REST: uploaded, found, listed, deleted; hostile files and requests refused."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pyarrow.parquet as pq
+import pytest
+from edges import Edges, details_of, jsonl, open_edges, until
+
+from gateway.datasets import uploads
+from gateway.store import Store
+from plaudit.gateway.v1 import dataset_service_pb2 as pb
+from plaudit.rpc import error_from_rpc
+
+ADDITIONS = jsonl(
+    {"prompt": [{"role": "user", "content": "2 + 3?"}], "answer": 5},
+    {"prompt": "4 + 4?", "answer": 8.0, "hint": None},
+)
+
+
+async def by_grpc(edges: Edges, data: bytes, name: str, step: int = 7) -> pb.Dataset:
+    def frames() -> Iterable[pb.UploadDatasetRequest]:
+        yield pb.UploadDatasetRequest(header=pb.UploadDatasetHeader(name=name))
+        for start in range(0, len(data), step):
+            yield pb.UploadDatasetRequest(chunk=data[start : start + step])
+
+    return await edges.datasets.UploadDataset(iter(frames()))
+
+
+async def by_rest(edges: Edges, data: bytes, name: str) -> Any:
+    return await edges.http.post("/v1/datasets", data={"name": name}, files={"file": ("rows.jsonl", data)})
+
+
+def leftovers(edges: Edges) -> list[str]:
+    incoming = edges.artifact_root / "datasets" / "incoming"
+    return [path.name for path in incoming.iterdir()]
+
+
+def stored_files(edges: Edges) -> list[Path]:
+    return sorted((edges.artifact_root / "datasets").glob("*.parquet"))
+
+
+async def test_both_ways_in_make_the_same_dataset(edges: Edges) -> None:
+    sent = await by_grpc(edges, ADDITIONS, "additions-v2")
+    again = (await by_rest(edges, ADDITIONS, "additions-v2")).json()
+    assert sent.id == again["id"] == f"ds_{hashlib.sha256(ADDITIONS).hexdigest()[:32]}"
+    assert (sent.name, sent.source_type, sent.row_count) == ("additions-v2", "upload", 2)
+    assert list(sent.columns) == again["columns"] == ["answer", "hint"]
+    file = edges.artifact_root / "datasets" / f"{sent.sha256}.parquet"
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == sent.sha256 == again["sha256"]
+    assert file.stat().st_size == sent.size_bytes
+    table = pq.read_table(file).to_pylist()
+    assert [json.loads(row["prompt"]) for row in table] == [[{"role": "user", "content": "2 + 3?"}], "4 + 4?"]
+    assert [row["columns"] for row in table] == ['{"answer":5}', '{"answer":8.0,"hint":null}']
+    assert leftovers(edges) == []
+
+
+async def test_a_dataset_is_found_by_id_and_by_name(edges: Edges) -> None:
+    sent = await by_grpc(edges, ADDITIONS, "a")
+    for key in (sent.id, "a"):
+        assert (await edges.datasets.GetDataset(pb.GetDatasetRequest(id=key))).id == sent.id
+        assert (await edges.http.get(f"/v1/datasets/{key}")).json()["name"] == "a"
+    builtin = (await edges.http.get("/v1/datasets/builtin:additions")).json()
+    assert (builtin["id"], builtin["source_type"], builtin["num_rows"]) == (
+        "builtin:additions",
+        "builtin",
+        2000,
+    )
+    missing = await edges.http.get("/v1/datasets/nowhere")
+    assert missing.status_code == 404
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await edges.datasets.GetDataset(pb.GetDatasetRequest(id="nowhere"))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    assert caught.value.details() == missing.json()["error"]["message"]
+
+
+async def test_the_same_bytes_under_another_name_are_the_dataset_that_is_there(edges: Edges) -> None:
+    first = await by_grpc(edges, ADDITIONS, "a")
+    assert await by_grpc(edges, ADDITIONS, "b") == first
+    assert (await edges.http.get("/v1/datasets/b")).status_code == 404
+    assert len(stored_files(edges)) == 2
+
+
+async def test_another_content_under_a_taken_name_is_refused(edges: Edges) -> None:
+    await by_grpc(edges, ADDITIONS, "a")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await by_grpc(edges, jsonl({"prompt": "x"}), "a")
+    assert caught.value.code() is grpc.StatusCode.ALREADY_EXISTS
+    assert error_from_rpc(caught.value).reason == "NAME_TAKEN"
+    answer = await by_rest(edges, jsonl({"prompt": "x"}), "a")
+    assert answer.status_code == 409
+    assert answer.json()["error"]["code"] == "NAME_TAKEN"
+    assert answer.json()["error"]["message"] == caught.value.details()
+    assert leftovers(edges) == []
+
+
+NO_NAMES = ["", "a" * 65, "../../etc/passwd", "a/b", "a b", ".hidden", "builtin:mine", "ä", "ds_" + "0" * 32]
+
+
+async def test_a_name_is_a_name_and_never_a_path(edges: Edges) -> None:
+    before = stored_files(edges)
+    for name in NO_NAMES:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await by_grpc(edges, ADDITIONS, name)
+        told = details_of(caught.value)
+        assert list(told) == ["name"]
+        answer = await by_rest(edges, ADDITIONS, name)
+        assert answer.status_code == 422
+        assert {e["param"]: e["message"] for e in answer.json()["error"]["errors"]} == told
+    assert stored_files(edges) == before
+
+
+async def test_wrong_rows_are_named_in_the_same_words(edges: Edges) -> None:
+    rows = [b'{"prompt": "fine"}', b"", *[b'{"question": "%d"}' % n for n in range(30)], b"\xff"]
+    data = b"\n".join(rows)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await by_grpc(edges, data, "a", step=1000)
+    told = details_of(caught.value)
+    assert list(told) == [*(f"line {n}" for n in range(3, 23)), "file"]
+    assert told["file"] == "31 of 32 rows are wrong; the first 20 are named"
+    answer = await by_rest(edges, data, "a")
+    assert answer.status_code == 422
+    error = answer.json()["error"]
+    assert error["code"] == "WRONG_ROWS"
+    assert error["param"] == "line 3"
+    assert {e["param"]: e["message"] for e in error["errors"]} == told
+    assert leftovers(edges) == []
+    assert len(stored_files(edges)) == 1
+
+
+async def test_datasets_are_listed_newest_first_in_pages(edges: Edges) -> None:
+    for n in range(5):
+        await by_grpc(edges, jsonl({"prompt": f"{n}?"}), f"set-{n}")
+    names: list[str] = []
+    token = ""
+    while True:
+        page = await edges.datasets.ListDatasets(pb.ListDatasetsRequest(page_size=2, page_token=token))
+        assert len(page.datasets) == 2
+        names += [dataset.name for dataset in page.datasets]
+        token = page.next_page_token
+        if not token:
+            break
+    assert names == ["set-4", "set-3", "set-2", "set-1", "set-0", "builtin:additions"]
+
+    first = (await edges.http.get("/v1/datasets", params={"limit": 4})).json()
+    assert (first["object"], first["has_more"]) == ("list", True)
+    rest = (await edges.http.get("/v1/datasets", params={"after": first["data"][-1]["id"]})).json()
+    assert [d["name"] for d in (*first["data"], *rest["data"])] == names
+    assert rest["has_more"] is False
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await edges.datasets.ListDatasets(pb.ListDatasetsRequest(page_token="nowhere"))
+    assert list(details_of(caught.value)) == ["page_token"]
+    assert (await edges.http.get("/v1/datasets?after=nowhere")).json()["error"]["param"] == "after"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await edges.datasets.ListDatasets(pb.ListDatasetsRequest(page_size=-1))
+    assert list(details_of(caught.value)) == ["page_size"]
+
+
+async def test_deleting_takes_the_file_along(edges: Edges) -> None:
+    sent = await by_grpc(edges, ADDITIONS, "a")
+    assert (await edges.http.delete("/v1/datasets/a")).json() == {
+        "id": "a",
+        "object": "dataset",
+        "deleted": True,
+    }
+    assert not (edges.artifact_root / "datasets" / f"{sent.sha256}.parquet").exists()
+    assert (await edges.http.delete("/v1/datasets/a")).status_code == 404
+    assert (await by_grpc(edges, ADDITIONS, "b")).id == sent.id
+    await edges.datasets.DeleteDataset(pb.DeleteDatasetRequest(id=sent.id))
+
+
+async def test_what_ships_can_not_be_deleted(edges: Edges) -> None:
+    answer = await edges.http.delete("/v1/datasets/builtin:additions")
+    assert answer.status_code == 409
+    assert answer.json()["error"]["code"] == "IN_USE"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await edges.datasets.DeleteDataset(pb.DeleteDatasetRequest(id="builtin:additions"))
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_a_file_beyond_the_limit_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    async with open_edges(tmp_path, max_upload_bytes=3_000_000) as edges:
+        data = jsonl({"prompt": "x" * 1_000_000}) * 4
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await by_grpc(edges, data, "a", step=500_000)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "larger than 3,000,000 bytes" in (caught.value.details() or "")
+        answer = await by_rest(edges, data, "a")
+        assert answer.status_code == 413
+        assert answer.json()["error"]["code"] == "UPLOAD_TOO_LARGE"
+        assert leftovers(edges) == []
+
+
+async def test_a_full_disk_refuses_uploads(edges: Edges, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "MIN_FREE_BYTES", 10**18)
+    answer = await by_rest(edges, ADDITIONS, "a")
+    assert answer.status_code == 507
+    assert answer.json()["error"]["code"] == "DISK_FULL"
+
+
+async def test_uploads_at_once_are_bounded(edges: Edges) -> None:
+    release = asyncio.Event()
+
+    async def slow() -> AsyncIterator[pb.UploadDatasetRequest]:
+        yield pb.UploadDatasetRequest(header=pb.UploadDatasetHeader(name="slow"))
+        yield pb.UploadDatasetRequest(chunk=ADDITIONS)
+        await release.wait()
+
+    running = [asyncio.ensure_future(edges.datasets.UploadDataset(slow())) for _ in range(4)]
+    await until(lambda: len(leftovers(edges)) == 4)
+    answer = await by_rest(edges, jsonl({"prompt": "x"}), "fast")
+    assert answer.status_code == 429
+    assert answer.json()["error"]["type"] == "rate_limit_error"
+    assert answer.headers["retry-after"] == "5"
+    release.set()
+    # The same bytes four times at once: one dataset, and one file beside the one that ships.
+    assert len({dataset.id for dataset in await asyncio.gather(*running)}) == 1
+    assert len(stored_files(edges)) == 2
+    assert (await by_rest(edges, jsonl({"prompt": "x"}), "fast")).status_code == 200
+
+
+async def test_a_client_that_goes_away_leaves_nothing(edges: Edges) -> None:
+    never = asyncio.Event()
+
+    async def endless() -> AsyncIterator[pb.UploadDatasetRequest]:
+        yield pb.UploadDatasetRequest(header=pb.UploadDatasetHeader(name="gone"))
+        yield pb.UploadDatasetRequest(chunk=b"x" * 3_000_000)
+        await never.wait()
+
+    call = edges.datasets.UploadDataset(endless())
+    await until(lambda: leftovers(edges))
+    call.cancel()
+    await until(lambda: not leftovers(edges))
+
+
+OUT_OF_ORDER: list[tuple[list[pb.UploadDatasetRequest], str]] = [
+    ([], "header"),
+    ([pb.UploadDatasetRequest(chunk=ADDITIONS)], "header"),
+    ([pb.UploadDatasetRequest()], "header"),
+    ([pb.UploadDatasetRequest(header=pb.UploadDatasetHeader(name="a"))] * 2, "chunk"),
+    ([pb.UploadDatasetRequest(header=pb.UploadDatasetHeader(name="a", format="csv"))], "format"),
+    ([pb.UploadDatasetRequest(header=pb.UploadDatasetHeader(name="a"))], "file"),
+]
+
+
+async def test_a_conversation_out_of_order_is_refused(edges: Edges) -> None:
+    for frames, field in OUT_OF_ORDER:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await edges.datasets.UploadDataset(iter(frames))
+        assert list(details_of(caught.value)) == [field]
+
+
+BOUNDARY = "b0undary"
+
+
+def form(*parts: tuple[str, bytes], end: str = f"--{BOUNDARY}--\r\n") -> bytes:
+    text = b"".join(
+        f"--{BOUNDARY}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n".encode() + body + b"\r\n"
+        for disposition, body in parts
+    )
+    return text + end.encode()
+
+
+NAME = ('name="name"', b"a")
+FILE = ('name="file"; filename="x"', ADDITIONS)
+
+
+WRONG_FORMS = [
+    (form(NAME), ["file"]),
+    (form(FILE), ["name"]),
+    (form(), ["name", "file"]),
+    (form(NAME, FILE, FILE), ["file"]),
+    (form(NAME, FILE, ('name="purpose"', b"x")), ["purpose"]),
+    (form(NAME, ('name="other"; filename="x"', b"x")), ["other"]),
+    (form(('name="name"', b"a" * 10_000), FILE), ["name"]),
+    (form(NAME, ("filename=x", ADDITIONS)), ["(request)"]),
+    (form(*[NAME] * 20), ["(request)"]),
+    (form(NAME, FILE, end=""), ["(request)"]),
+    (b"no form at all", ["(request)"]),
+    (b"", ["(request)"]),
+]
+
+
+async def test_a_wrong_form_is_told_what_is_wrong(edges: Edges) -> None:
+    for body, params in WRONG_FORMS:
+        answer = await edges.http.post(
+            "/v1/datasets",
+            content=body,
+            headers={"content-type": f"multipart/form-data; boundary={BOUNDARY}"},
+        )
+        assert answer.status_code == 422
+        assert [e["param"] for e in answer.json()["error"]["errors"]] == params
+    assert leftovers(edges) == []
+
+
+async def test_a_form_in_any_order_and_in_any_pieces_is_taken(edges: Edges) -> None:
+    body = form(FILE, NAME)
+
+    async def byte_by_byte() -> AsyncIterator[bytes]:
+        for value in body:
+            yield bytes([value])
+
+    answer = await edges.http.post(
+        "/v1/datasets",
+        content=byte_by_byte(),
+        headers={"content-type": f'multipart/form-data; boundary="{BOUNDARY}"'},
+    )
+    assert answer.json()["id"] == f"ds_{hashlib.sha256(ADDITIONS).hexdigest()[:32]}"
+
+
+async def test_a_body_that_is_no_form_says_what_to_send(edges: Edges) -> None:
+    answer = await edges.http.post("/v1/datasets", json={"name": "a"})
+    assert answer.status_code == 422
+    assert (
+        "the Content-Type is application/json; send multipart/form-data" in answer.json()["error"]["message"]
+    )
+
+
+async def test_a_restart_keeps_datasets_and_clears_half_done_uploads(tmp_path: Path) -> None:
+    async with open_edges(tmp_path) as edges:
+        sent = await by_grpc(edges, ADDITIONS, "a")
+        builtin = await edges.datasets.GetDataset(pb.GetDatasetRequest(id="builtin:additions"))
+        (edges.artifact_root / "datasets" / "incoming" / "dead.upload").write_bytes(b"half")
+    async with open_edges(tmp_path) as edges:
+        assert leftovers(edges) == []
+        assert await edges.datasets.GetDataset(pb.GetDatasetRequest(id="a")) == sent
+        assert await edges.datasets.GetDataset(pb.GetDatasetRequest(id="builtin:additions")) == builtin
+
+
+async def test_a_dataset_that_a_job_needs_can_not_be_deleted(edges: Edges) -> None:
+    sent = await by_grpc(edges, ADDITIONS, "a")
+    await insert_job(edges.store, sent.id)
+    answer = await edges.http.delete("/v1/datasets/a")
+    assert answer.status_code == 409
+    assert "needed by job_1" in answer.json()["error"]["message"]
+
+
+async def insert_job(store: Store, dataset_id: str) -> None:
+    from datetime import UTC, datetime
+
+    from gateway.jobs.job import Job
+    from plaudit.types.statuses import JobStatus
+    from plaudit.types.validation import parse_job_spec
+
+    spec = parse_job_spec(
+        {
+            "base_model": "builtin:tiny",
+            "dataset_id": dataset_id,
+            "output_name": "x",
+            "rewards": [{"server": "builtin", "reward": "exact_answer"}],
+        }
+    )
+    now = datetime.now(UTC)
+    async with store.transaction() as session:
+        await session.jobs.insert(
+            Job("job_1", spec, JobStatus.QUEUED, now, now), dataset_id=dataset_id, reward_server_ids=["rs_1"]
+        )
