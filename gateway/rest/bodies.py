@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -21,21 +20,54 @@ _MAX_DISCARDED_BYTES: Final = 64 * 1024 * 1024
 _DISCARD_SECONDS: Final = 2.0
 
 
+class Body:
+    """The body of a request, as it comes in."""
+
+    def __init__(self, request: Request) -> None:
+        self._chunks = aiter(request.stream())
+
+    def __aiter__(self) -> Body:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """The next bytes. DeadlineExceededError where they stop coming."""
+        try:
+            async with asyncio.timeout(IDLE_SECONDS):
+                return await anext(self._chunks)
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"nothing came for {IDLE_SECONDS:g} s, and the request is dropped; send it again"
+            ) from None
+
+    async def discard(self) -> None:
+        """Reads what the client is still sending, within bounds: a connection that is closed on a client that
+        writes can take the answer with it.
+        """
+        left = _MAX_DISCARDED_BYTES
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                async for chunk in self._chunks:
+                    left -= len(chunk)
+                    if left < 0:
+                        return
+
+
 async def read_json_object(request: Request) -> dict[str, Any]:
     """The JSON object in the body, whatever its Content-Type says. NaN passes, so that a field's own rule
     refuses it by name.
     """
-    body = bytearray()
-    async for chunk in body_chunks(request):
-        body += chunk
-        if len(body) > MAX_JSON_BYTES:
-            await discard_body(request)
+    body = Body(request)
+    data = bytearray()
+    async for chunk in body:
+        data += chunk
+        if len(data) > MAX_JSON_BYTES:
+            await body.discard()
             raise ResourceExhaustedError(
                 f"the body is larger than {MAX_JSON_BYTES:,} bytes, the most that is accepted here",
                 reason="BODY_TOO_LARGE",
             )
     try:
-        value = json.loads(body.decode("utf-8"))
+        value = json.loads(data.decode("utf-8"))
     except RecursionError:
         raise InvalidArgumentError.of("(request)", f"the body {TOO_DEEP}") from None
     except ValueError as error:
@@ -48,32 +80,3 @@ async def read_json_object(request: Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidArgumentError.of("(request)", f"the body is {shown(value)}; send a JSON object")
     return value
-
-
-async def body_chunks(request: Request) -> AsyncIterator[bytes]:
-    """The body as it comes in. DeadlineExceededError where it stops coming."""
-    chunks = aiter(request.stream())
-    while True:
-        try:
-            async with asyncio.timeout(IDLE_SECONDS):
-                chunk = await anext(chunks, None)
-        except TimeoutError:
-            raise DeadlineExceededError(
-                f"nothing came for {IDLE_SECONDS:g} s, and the request is dropped; send it again"
-            ) from None
-        if chunk is None:
-            return
-        yield chunk
-
-
-async def discard_body(request: Request) -> None:
-    """Reads what the client is sending, within bounds: a connection that is closed on a client that writes can
-    take the answer with it.
-    """
-    left = _MAX_DISCARDED_BYTES
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_DISCARD_SECONDS):
-            async for chunk in request.stream():
-                left -= len(chunk)
-                if left < 0:
-                    return

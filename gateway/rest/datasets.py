@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from gateway.datasets import check_upload
 from gateway.domain import Gateway
 from gateway.rest import _convert, objects, queries
-from gateway.rest.bodies import discard_body
+from gateway.rest.bodies import Body
 from gateway.rest.errors import PAGE_FIELDS, fields_named
 from gateway.rest.multipart import FileBegin, FileChunk, TextPart, read_parts
 from gateway.rest.responses import FAILURES, answer
@@ -51,12 +51,13 @@ def datasets_router(gateway: Gateway) -> APIRouter:
     )
     async def upload_dataset(request: Request, query: NoQuery) -> Response:
         """Stores a JSONL file as a dataset; the same bytes return the same dataset."""
+        body = Body(request)
         try:
-            dataset = await _upload(gateway, request)
+            dataset = await _upload(gateway, body, request.headers.get("content-type"))
         except DeadlineExceededError:
             raise
         except PlauditError:
-            await discard_body(request)
+            await body.discard()
             raise
         return answer(_convert.dataset_object(dataset))
 
@@ -86,11 +87,11 @@ def datasets_router(gateway: Gateway) -> APIRouter:
     return router
 
 
-async def _upload(gateway: Gateway, request: Request) -> StoredDataset:
+async def _upload(gateway: Gateway, body: Body, content_type: str | None) -> StoredDataset:
     fields: dict[str, str] = {}
     files = 0
     async with gateway.datasets.upload() as upload:
-        async for part in read_parts(request):
+        async for part in read_parts(body, content_type):
             match part:
                 case TextPart(name, text):
                     if name not in _FIELDS:

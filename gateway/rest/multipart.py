@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
-from starlette.requests import Request
 
-from gateway.rest.bodies import body_chunks
+from gateway.rest.bodies import Body
 from plaudit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -46,16 +45,16 @@ class FileChunk:
 Part: TypeAlias = TextPart | FileBegin | FileChunk
 
 
-async def read_parts(request: Request) -> AsyncIterator[Part]:
-    """Yields the parts of the body in the order in which they come. InvalidArgumentError where it is none."""
-    media_type, options = parse_options_header(request.headers.get("content-type"))
+async def read_parts(body: Body, content_type: str | None) -> AsyncIterator[Part]:
+    """Yields the parts of a form in the order in which they come. InvalidArgumentError where it is none."""
+    media_type, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if media_type != b"multipart/form-data" or not boundary:
         raise _malformed(f"the Content-Type is {media_type.decode('latin-1') or 'missing'}")
     collector = _Collector()
     try:
         parser = MultipartParser(boundary, collector.callbacks())
-        async for chunk in body_chunks(request):
+        async for chunk in body:
             parser.write(chunk)
             for part in collector.take():
                 yield part

@@ -261,7 +261,9 @@ def _message(detail: ErrorDetails, example: object) -> str:
         return f"is missing{hint}"
     if kind == "extra_forbidden":
         return f"{shown(detail['input'])}: there is no such field; leave it out"
-    expected = detail["msg"].removeprefix("Value error, ")
+    # Pydantic names Python's types; a list of a request is a list, whatever holds it here.
+    expected = detail["msg"].removeprefix("Value error, ").replace("Tuple should", "List should")
+    expected = expected.replace(" after validation", "")
     return f"{shown(detail['input'])} is refused: {expected[0].lower()}{expected[1:]}{hint}"
 
 

@@ -75,7 +75,8 @@ def by_cli(stack: Stack, spec: dict[str, Any], folder: Path) -> dict[str, str]:
     assert done.returncode == 2
     assert done.stdout == ""
     lines = done.stderr.splitlines()
-    assert lines[0] == f"error: {len(lines) - 1} fields are wrong"
+    count = len(lines) - 1
+    assert lines[0] == ("error: 1 field is wrong" if count == 1 else f"error: {count} fields are wrong")
     return dict(line.strip().split(": ", 1) for line in lines[1:])
 
 

@@ -258,6 +258,19 @@ async def test_a_conversation_out_of_order_is_refused(edges: Edges) -> None:
         assert list(details_of(caught.value)) == [field]
 
 
+async def test_a_refusal_waits_until_the_client_has_written(edges: Edges) -> None:
+    """A status that reaches grpc.aio in the middle of a write is lost: it reports INTERNAL in its place."""
+    call = edges.datasets.UploadDataset()
+    await call.write(pb.UploadDatasetRequest(header=pb.UploadDatasetHeader(name="no name")))
+    await asyncio.sleep(0.2)
+    assert not call.done()
+    await call.write(pb.UploadDatasetRequest(chunk=ADDITIONS))
+    await call.done_writing()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    assert list(details_of(caught.value)) == ["name"]
+
+
 BOUNDARY = "b0undary"
 
 
