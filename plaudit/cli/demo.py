@@ -25,7 +25,7 @@ from plaudit.types.metrics import REWARD_MEAN
 
 DEMO_HYPERPARAMETERS: Final[dict[str, Any]] = {
     "learning_rate": 2e-4,
-    "max_steps": 200,
+    "max_steps": 150,
     "rollouts_per_prompt": 8,
     "global_batch_size": 64,
     "max_response_length": 16,
