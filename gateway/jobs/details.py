@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,12 +13,6 @@ from gateway.store import Store
 from plaudit.types.statuses import JobStatus
 
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    text: str
-    at: float
 
 
 class StatusDetails:
@@ -31,11 +25,10 @@ class StatusDetails:
     def __init__(self, store: Store, *, repeat_seconds: float = 10.0) -> None:
         self._store = store
         self._repeat_seconds = repeat_seconds
-        self._told: dict[int, _Told] = {}
+        self._told_at: dict[int, float] = {}
 
     async def set(self, job_key: int, run_id: str | None, detail: str) -> None:
         """Sets the detail of the job where it still goes by the run `run_id`, or, where None, is queued."""
-        now = asyncio.get_running_loop().time()
         async with self._store.transaction() as session:
             before = await session.jobs.find_by_key(job_key)
             if before is None or before.run_id != run_id or before.job.status_detail == detail:
@@ -44,15 +37,16 @@ class StatusDetails:
                 return
             time = datetime.now(UTC)
             after = replace(before, job=replace(before.job, status_detail=detail, updated_at=time))
-            told = self._told.get(job_key)
-            news = told is None or _words(detail) != _words(told.text)
-            if news or told is None or now - told.at >= self._repeat_seconds:
+            if _words(detail) != _words(before.job.status_detail) or self._is_due(job_key):
                 await lifecycle.save(session, before, after, time)
-                self._told[job_key] = _Told(detail, now)
+                self._told_at[job_key] = asyncio.get_running_loop().time()
             else:
                 await session.jobs.save(after)
-            if not detail:
-                self._told.pop(job_key)
+
+    def _is_due(self, job_key: int) -> bool:
+        oldest = asyncio.get_running_loop().time() - self._repeat_seconds
+        self._told_at = {key: at for key, at in self._told_at.items() if at > oldest}
+        return job_key not in self._told_at
 
 
 def _words(text: str) -> str:

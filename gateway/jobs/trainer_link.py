@@ -150,6 +150,9 @@ class TrainerLink:
             log.info("a trainer answers", trainer=self.address, trainer_id=info.trainer_id)
             while True:
                 self._nudge.clear()
+                # Before the store is read: what a task does from here on, the answer below may not show, so
+                # that its run is left alone until the next round.
+                self._drop_finished()
                 # Read before the trainer is asked: what had been started by then must be in its answer.
                 held = await self._held_runs(info.trainer_id)
                 reported = {run.run_id: run for run in await self._client.list_runs()}
@@ -171,6 +174,11 @@ class TrainerLink:
             self._followers.clear()
             self._actions.clear()
 
+    def _drop_finished(self) -> None:
+        for tasks in (self._followers, self._actions):
+            for run_id in [run_id for run_id, task in tasks.items() if task.done()]:
+                del tasks[run_id]
+
     async def _held_runs(self, trainer_id: str) -> list[_Held]:
         async with self._store.snapshot() as session:
             held = []
@@ -182,17 +190,14 @@ class TrainerLink:
 
     async def _agree(self, held: Sequence[_Held]) -> None:
         """Does, and has done, what is due for each run that this trainer should hold."""
-        for tasks in (self._followers, self._actions):
-            for run_id in [run_id for run_id, task in tasks.items() if task.done()]:
-                del tasks[run_id]
         for one in held:
             if one.run.id in self._starting and one.wanted is not JobStatus.PROVISIONING:
                 # A start that hangs must not hold up the cancel or pause that overtakes it.
                 await _end([self._actions.pop(one.run.id)])
             if one.run.id not in self._actions and (action := self._due_action(one)) is not None:
-                self._actions[one.run.id] = self._task(one.run, action)
+                self._actions[one.run.id] = self._task(one.run.id, action)
             if one.run.phase is RunPhase.STARTED and one.reported and one.run.id not in self._followers:
-                self._followers[one.run.id] = self._task(one.run, self._follow(one.run))
+                self._followers[one.run.id] = self._task(one.run.id, self._follow(one.run))
             await self._note_detail(one)
 
     def _due_action(self, one: _Held) -> Coroutine[Any, Any, None] | None:
@@ -209,20 +214,20 @@ class TrainerLink:
             return self._settle(run, RunPhase.FORGOTTEN, self._lost("does not know the run any more"))
         if one.wanted in (None, JobStatus.CANCELLING):
             stops = reported.state.is_terminal or reported.state is RunState.CANCELLING
-            return None if stops else self._cancel(run)
+            return None if stops else self._cancel(run.id)
         if one.wanted is JobStatus.PAUSING and reported.state in (RunState.STARTING, RunState.RUNNING):
             return self._pause(run)
         return None
 
-    def _task(self, run: RunRecord, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _task(self, run_id: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         async def contained() -> None:
             try:
                 await work
             except (PlauditError, sqlite3.Error) as error:
                 # What did not succeed is still due, and is tried again at the next poll.
-                log.warning("will be tried again", trainer=self.address, run_id=run.id, why=str(error))
+                log.warning("will be tried again", trainer=self.address, run_id=run_id, why=str(error))
             except Exception:
-                log.exception("unexpected error about a run", trainer=self.address, run_id=run.id)
+                log.exception("unexpected error about a run", trainer=self.address, run_id=run_id)
 
         return asyncio.create_task(contained())
 
@@ -239,9 +244,7 @@ class TrainerLink:
             return  # the next poll does not list the run, and draws the conclusion
         except OutOfRangeError as error:
             await self._client.cancel_run(run.id)
-            await self._settle(
-                run, RunPhase.FORGOTTEN, self._lost(f"has another journal of it: {error.message}")
-            )
+            await self._settle(run, RunPhase.ENDED, self._lost(f"has another journal of it: {error.message}"))
 
     async def _start(self, one: _Held) -> None:
         run, job_id = one.run, one.record.job.id
@@ -275,17 +278,15 @@ class TrainerLink:
             self._starting.discard(run.id)
 
     async def _prevent(self, run: RunRecord) -> None:
-        """Makes sure that a run of which no StartRun was answered never starts, or else follows it to its
-        end.
-        """
+        """Keeps a run of which no StartRun was answered from starting, or follows what did start."""
         reported = await self._client.cancel_run(run.id)
         if reported.last_sequence > 0:
             await self._settle(run, RunPhase.STARTED, _came_to(RunState.STARTING))
-            return
-        await self._settle(run, RunPhase.FORGOTTEN, _came_to(RunState.CANCELLED))
+        else:
+            await self._settle(run, RunPhase.FORGOTTEN, _came_to(RunState.CANCELLED))
 
-    async def _cancel(self, run: RunRecord) -> None:
-        await self._client.cancel_run(run.id)
+    async def _cancel(self, run_id: str) -> None:
+        await self._client.cancel_run(run_id)
 
     async def _pause(self, run: RunRecord) -> None:
         # A run that can not be paused any more tells by its journal what became of it instead.
@@ -325,8 +326,8 @@ class TrainerLink:
         for run in others:
             async with self._store.snapshot() as session:
                 job_is_known = await session.jobs.find(run.job_id) is not None
-            if job_is_known:
-                await self._client.cancel_run(run.run_id)
+            if job_is_known and run.run_id not in self._actions:
+                self._actions[run.run_id] = self._task(run.run_id, self._cancel(run.run_id))
             if run.run_id not in self._others:
                 log.warning(
                     "a trainer runs what this store does not know",

@@ -302,6 +302,10 @@ async def test_a_run_that_starts_while_the_trainer_is_asked_what_it_runs_is_not_
         run.change(pb.RUN_STATE_COMPLETED)
         await room.wait_for_status(job_id, "completed")
         assert await shown(room, job_id, "attempt") == 1
+    await eventually("the deletions", lambda: len(trainer.deleted) >= 4)
+    # Nothing was asked twice on the strength of what had been read before it was done.
+    assert len(trainer.starts) == len({start.run_id for start in trainer.starts}) == 4
+    assert len(trainer.deleted) == len(set(trainer.deleted)) == 4
 
 
 async def trainer_answers(room: Room) -> bool:
@@ -325,6 +329,28 @@ async def test_a_trainer_that_forgot_a_run_lost_it(room: Room) -> None:
     again.change(pb.RUN_STATE_RUNNING)
     await room.wait_for_status(job_id, "running")
     assert (await gateway.jobs.get(job_id)).attempt == 2
+
+
+async def test_a_trainer_with_another_journal_of_a_run_lost_it(room: Room) -> None:
+    """As after the trainer's disk was restored: fewer entries than are stored here."""
+    trainer = await room.add_trainer()
+    gateway = await room.open()
+    job_id, run = await started_run(room)
+    run.change(pb.RUN_STATE_RUNNING)
+    run.steps(1, 3)
+    run.checkpoint(3)
+    await eventually("step 3", lambda: reached(room, job_id, 3))
+    await trainer.stop()
+    del run.journal[3:]
+    await trainer.start()
+    again = await run_of(room, job_id, attempt=2)
+    assert again.request.checkpoint_uri == run.checkpoint_uri(3)
+    await eventually("its deletion", lambda: run.request.run_id in trainer.deleted)
+    assert run.cancels == 1
+    again.change(pb.RUN_STATE_COMPLETED)
+    await room.wait_for_status(job_id, "completed")
+    rows = (await gateway.jobs.metrics(job_id)).rows
+    assert [row.step for row in rows] == [1, 2, 3]
 
 
 async def test_another_trainer_on_the_same_address_does_not_hold_the_runs_of_the_first(room: Room) -> None:
