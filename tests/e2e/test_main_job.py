@@ -151,7 +151,7 @@ def test_a_reward_server_of_forty_lines_without_plaudit_scores_a_job(stack: Stac
     generate = [sys.executable, "-m", "grpc_tools.protoc", "-I.", "--python_out=.", "--grpc_python_out=."]
     subprocess.run([*generate, "reward_service.proto"], cwd=tmp_path, check=True, timeout=60)
     server = subprocess.Popen(
-        [sys.executable, source.name, "0"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        [sys.executable, source.name, "127.0.0.1:0"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
     try:
         assert server.stdout is not None
@@ -193,7 +193,7 @@ def test_the_demo_ends_with_one_json_line_and_leaves_nothing_behind(tmp_path: Pa
     assert (result["status"], result["steps"]) == ("completed", 12)
     assert "REST http://127.0.0.1:" in demo.stdout
     assert "gRPC 127.0.0.1:" in demo.stdout
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.glob("plaudit-*")) == []
     assert not left_over(tmp_path)
 
 
