@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from gateway.datasets import DEFAULT_MAX_UPLOAD_BYTES
 from plaudit.service import DEFAULT_ADDRESSES, ServiceSettings
-from plaudit.types.addresses import Address
-
-
-def _check_listen_address(value: str) -> str:
-    host, separator, port = value.rpartition(":")
-    if not separator or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise ValueError("must be host:port with a port from 0 (any that is free) to 65535")
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        raise ValueError(
-            "must be a loopback address, as this version has neither TLS nor tokens; to reach the gateway "
-            "from another machine, forward the port by ssh"
-        )
-    return value
-
-
-ListenAddress = Annotated[str, AfterValidator(_check_listen_address)]
-"""`host:port` on loopback; port 0 takes a free one."""
+from plaudit.types.addresses import Address, ListenAddress
 
 
 class GatewaySettings(ServiceSettings):

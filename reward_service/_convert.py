@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -81,7 +80,7 @@ def batch_of(message: pb.Batch) -> Batch:
         timeout=timeout,
         step=step,
         purpose=purpose,
-        fingerprint=hashlib.sha256(message.SerializeToString(deterministic=True)).digest(),
+        fingerprint=hash(message.SerializeToString(deterministic=True)),
         unreadable=unreadable,
     )
 
@@ -222,25 +221,23 @@ def _fill(message: pb.Result, result: ItemResult) -> None:
     message.reward_key = result.reward_key
     outcome = result.outcome
     if isinstance(outcome, Scored):
-        score = message.score
-        score.value = outcome.value
-        # Touches the oneof, which a value of 0 would leave unset.
-        score.SetInParent()
+        message.score.value = outcome.value
         if outcome.metrics:
-            score.metrics.update(outcome.metrics)
+            message.score.metrics.update(outcome.metrics)
         if outcome.explanation:
-            score.explanation = outcome.explanation
+            message.score.explanation = outcome.explanation
     elif isinstance(outcome, NotApplicable):
         message.not_applicable.reason = outcome.reason
-        message.not_applicable.SetInParent()
     else:
         message.failure.code = _CODES[outcome.code]
         message.failure.message = outcome.message
         if outcome.retry_delay is not None:
             message.failure.retry_delay.CopyFrom(_duration(outcome.retry_delay))
-    seconds = int(result.seconds)
-    message.scoring_duration.seconds = seconds
-    message.scoring_duration.nanos = int((result.seconds - seconds) * 1e9)
+    seconds = result.seconds
+    if seconds < 1:
+        message.scoring_duration.nanos = int(seconds * 1e9)
+    else:
+        message.scoring_duration.CopyFrom(_duration(seconds))
 
 
 def _seconds(duration: duration_pb2.Duration) -> float:

@@ -13,7 +13,7 @@ from plaudit.types.scoring import Completion, JsonValue, Prompt, Purpose
 ConfigT = TypeVar("ConfigT", default=Any)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Item(Generic[ConfigT]):
     """One completion to score.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Real
-from types import CodeType
+from types import CodeType, MappingProxyType
 
 from plaudit.types.scoring import Failed, FailureCode, NotApplicable, Outcome, Scored
 from plaudit.types.validation import shown
@@ -14,6 +14,8 @@ from plaudit.types.validation import shown
 MAX_TEXT_BYTES = 4096
 MAX_METRICS = 64
 MAX_METRIC_NAME_LENGTH = 128
+
+_NO_METRICS: Mapping[str, float] = MappingProxyType({})
 
 
 class OutcomeCheck:
@@ -23,6 +25,16 @@ class OutcomeCheck:
         self._name = reward_name
         self._min = -math.inf if min_value is None else min_value
         self._max = math.inf if max_value is None else max_value
+
+    def outcomes_of(self, answers: Iterable[object]) -> list[Outcome]:
+        """As `outcome_of`, for each of `answers`."""
+        least, most, isfinite = self._min, self._max, math.isfinite
+        return [
+            Scored(answer, _NO_METRICS)  # as nearly all are
+            if type(answer) is float and least <= answer <= most and isfinite(answer)
+            else self.outcome_of(answer)
+            for answer in answers
+        ]
 
     def outcome_of(self, answer: object) -> Outcome:
         """The outcome that `answer` stands for; `Failed` INTERNAL where it stands for none."""
@@ -62,7 +74,7 @@ class OutcomeCheck:
                 "declare another min_value and max_value"
             )
         if not answer.metrics and not answer.explanation:
-            return Scored(number)
+            return Scored(number, _NO_METRICS)
         return self._with_details(number, answer)
 
     def _with_details(self, number: float, answer: Scored) -> Outcome:

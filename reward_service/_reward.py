@@ -102,18 +102,19 @@ class Reward:
 
         `items` is one item for a function over an item.
         """
+        count = len(items)  # the list is the function's from here on
         try:
             answer = await self.function(items if self.takes_list else items[0])  # type: ignore[arg-type]  # by _check_function
             if not self.takes_list:
                 return [self._check.outcome_of(answer)]
-            return self._outcomes_of(answer, len(items))
+            return self._outcomes_of(answer, count)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return [self._raised(error)] * len(items)
+            return [self._raised(error)] * count
         except (Exception, SystemExit) as error:
-            return [self._raised(error)] * len(items)
+            return [self._raised(error)] * count
 
     def _outcomes_of(self, answers: Any, expected: int) -> list[Outcome]:
         # A numpy array is no Sequence, but has a length and an order.
@@ -129,7 +130,7 @@ class Reward:
                 "and None where the reward does not apply"
             )
             return [fault] * expected
-        return [self._check.outcome_of(answer) for answer in answers]
+        return self._check.outcomes_of(answers)
 
     def _raised(self, error: BaseException) -> Failed:
         place = place_of(error, self._code)

@@ -139,10 +139,8 @@ class SelectedRewards:
                 index += count
                 continue
             prompt, config = group.prompt, selected.config
-            items.extend(
-                Item(prompt, completion, config, batch.step, batch.purpose, self._job_id)
-                for completion in group.completions
-            )
+            step, purpose, job_id = batch.step, batch.purpose, self._job_id
+            items += [Item(prompt, c, config, step, purpose, job_id) for c in group.completions]
             indexes.extend(range(index, index + count))
             index += count
             if by_group:

@@ -85,7 +85,7 @@ class Stream:
         self._unfinished: set[str] = set()
         # Ids of batches that were answered in full on this stream, and must not be answered on it again even
         # when their results are no longer kept.
-        self._answered: OrderedDict[str, bytes] = OrderedDict()
+        self._answered: OrderedDict[str, int] = OrderedDict()
         self._half_closed = False
         self._draining: UnavailableError | None = None
         self._error: Exception | None = None
@@ -97,7 +97,7 @@ class Stream:
         """Whether results of the batch were sent, or will be, on this stream."""
         return batch_id in self._unfinished or batch_id in self._answered
 
-    def fingerprint_of(self, batch_id: str) -> bytes | None:
+    def fingerprint_of(self, batch_id: str) -> int | None:
         """Fingerprint of a batch that was answered in full on this stream."""
         return self._answered.get(batch_id)
 
@@ -186,8 +186,11 @@ def _bundled(results: Sequence[tuple[Work, Sequence[int]]]) -> Iterator[Results]
     """Frames of at most MAX_RESULTS_PER_FRAME results; each is made when it is about to be sent."""
     bundle: list[ItemResult] = []
     for work, indexes in results:
-        for index in indexes:
-            bundle.append(work.hand_over(index))
+        begin = 0
+        while begin < len(indexes):
+            end = begin + MAX_RESULTS_PER_FRAME - len(bundle)
+            bundle.extend(work.hand_over(indexes[begin:end]))
+            begin = end
             if len(bundle) == MAX_RESULTS_PER_FRAME:
                 yield Results(bundle)
                 bundle = []

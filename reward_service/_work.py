@@ -36,7 +36,7 @@ class Batch:
     """Completions to score, as they came.
 
     `timeout` is in seconds, None where none was named. `fingerprint` is equal for batches with equal groups
-    and reward keys. `unreadable` names what could not be read of it.
+    and reward keys, within this process. `unreadable` names what could not be read of it.
     """
 
     batch_id: str
@@ -45,7 +45,7 @@ class Batch:
     timeout: float | None = None
     step: int = 0
     purpose: Purpose | None = None
-    fingerprint: bytes = b""
+    fingerprint: int = 0
     unreadable: Sequence[FieldViolation] = field(default=())
 
     @property
@@ -90,6 +90,8 @@ class Scorer(Protocol):
 def problems_of(batch: Batch, session_keys: Sequence[str]) -> list[FieldViolation]:
     """Everything that is wrong with a batch, by field."""
     wrong = list(batch.unreadable)
+    if not (wrong or batch.reward_keys) and _is_well_formed(batch):
+        return []
     if not batch.batch_id:
         wrong.append(
             FieldViolation("batch_id", "is empty; give each batch an id of its own, for example a UUID")
@@ -129,6 +131,20 @@ def problems_of(batch: Batch, session_keys: Sequence[str]) -> list[FieldViolatio
         elif key in batch.reward_keys[:index]:
             wrong.append(FieldViolation(f"reward_keys[{index}]", f'"{key}" is named twice'))
     return wrong
+
+
+def _is_well_formed(batch: Batch) -> bool:
+    """As nearly all batches are; told in a fraction of the time that finding the fault takes."""
+    ids = [c.completion_id for group in batch.groups for c in group.completions]
+    distinct = set(ids)
+    return (
+        0 < len(batch.batch_id) <= MAX_ID_LENGTH
+        and len(batch.groups) > 0
+        and all(group.completions for group in batch.groups)
+        and len(distinct) == len(ids)
+        and "" not in distinct
+        and max(map(len, ids)) <= MAX_ID_LENGTH
+    )
 
 
 class InFlight:
@@ -238,20 +254,23 @@ class Work:
         """Indexes of the results that there are."""
         return [index for index, outcome in enumerate(self._outcomes) if outcome is not None]
 
-    def hand_over(self, index: int) -> ItemResult:
-        """The result at `index`, on its way to the client."""
-        key, completion = divmod(index, len(self._completion_ids))
-        if not self._handed[index]:
-            self._handed[index] = 1
-            self._keys_to_hand[completion] -= 1
-            if not self._keys_to_hand[completion]:
-                self.unhanded_completions -= 1
-                self._in_flight.count -= 1
-        outcome = self._outcomes[index]
-        assert outcome is not None
-        return ItemResult(
-            self.batch_id, self._completion_ids[completion], self._keys[key], outcome, self._seconds[index]
-        )
+    def hand_over(self, indexes: Sequence[int]) -> list[ItemResult]:
+        """The results at `indexes`, on their way to the client."""
+        batch_id, ids, keys, seconds = self.batch_id, self._completion_ids, self._keys, self._seconds
+        count, handed, left = len(ids), self._handed, self._keys_to_hand
+        results: list[ItemResult] = []
+        for index in indexes:
+            key, completion = divmod(index, count)
+            if not handed[index]:
+                handed[index] = 1
+                left[completion] -= 1
+                if not left[completion]:
+                    self.unhanded_completions -= 1
+                    self._in_flight.count -= 1
+            outcome = self._outcomes[index]
+            assert outcome is not None
+            results.append(ItemResult(batch_id, ids[completion], keys[key], outcome, seconds[index]))
+        return results
 
     def _record(self, indexes: Sequence[int], outcomes: Sequence[Outcome], seconds: float) -> None:
         fresh: list[int] = []

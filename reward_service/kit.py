@@ -18,8 +18,11 @@ import json
 import sys
 from collections.abc import Sequence
 
+import structlog
+
 from plaudit.rpc import GrpcServer
 from plaudit.service import DEFAULT_ADDRESSES, configure_logging, run_service
+from plaudit.types.addresses import is_loopback
 from plaudit.types.scoring import (
     ChatMessage,
     Completion,
@@ -41,6 +44,8 @@ from reward_service.limits import ServerLimits
 from reward_service.session import ScoreEngine
 
 DEFAULT_GRACE_SECONDS = 10.0
+
+log = structlog.get_logger(__name__)
 
 
 class RewardServer:
@@ -77,7 +82,7 @@ class RewardServer:
             return
         await self._grpc.drain()
         await self.engine.drain(grace)
-        # What is left are single calls, which have had their time too, and answers on their way out.
+        # For answers that are on their way out.
         await self._grpc.stop(1.0)
         self._grpc = None
 
@@ -111,6 +116,10 @@ def serve(
     parser.add_argument("--die-with-stdin", action="store_true", help="exit when stdin is closed")
     options = parser.parse_args(arguments)
     configure_logging(name)
+    if not is_loopback(options.address):
+        log.warning(
+            "listening beyond this machine, in plain text and without tokens", address=options.address
+        )
     server = RewardServer(rewards, name=name, version=version, limits=limits)
     status = run_service(
         lambda stop: server.serve(options.address, stop), die_with_stdin=options.die_with_stdin

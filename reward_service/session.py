@@ -208,8 +208,8 @@ class ScoreEngine:
         # Detached sessions move to the end, so that the first detached one is the longest away.
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._grace: float | None = None
-        self._no_streams = asyncio.Event()
-        self._no_streams.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._attached = 0
         self._single_calls = 0
 
@@ -236,7 +236,7 @@ class ScoreEngine:
             session.forget_timer = None
         if session.stream is None:
             self._attached += 1
-            self._no_streams.clear()
+            self._note_load()
         stream = session.attach(request, scorer, self._window)
         log.info(
             "session opened",
@@ -263,8 +263,7 @@ class ScoreEngine:
             return
         session.stream = None
         self._attached -= 1
-        if not self._attached:
-            self._no_streams.set()
+        self._note_load()
         session_id = session.request.session_id
         log.info("session left", session_id=session_id)
         self._sessions.move_to_end(session_id)
@@ -311,12 +310,14 @@ class ScoreEngine:
             lambda work, _: None if work.open_count else done.set(),
         )
         self._single_calls += 1
+        self._note_load()
         try:
             work.begin(scorer, batch, self._limits.batch_timeout_seconds if timeout is None else timeout)
             await done.wait()
-            return [work.hand_over(index) for index in work.recorded()]
+            return work.hand_over(work.recorded())
         finally:
             self._single_calls -= 1
+            self._note_load()
             work.abandon()
 
     def change_window(self, window: int) -> None:
@@ -335,13 +336,20 @@ class ScoreEngine:
             else:
                 session.abandon()
         try:
-            await asyncio.wait_for(self._no_streams.wait(), grace)
+            async with asyncio.timeout(grace):
+                await self._idle.wait()
         except TimeoutError:
-            log.warning("the grace is over", streams_left=self._attached)
+            log.info("the grace is over", streams_left=self._attached, calls_left=self._single_calls)
         for session in list(self._sessions.values()):
             if session.stream is not None:
                 session.stream.end(self._going_away())
             session.abandon()
+
+    def _note_load(self) -> None:
+        if self._attached or self._single_calls:
+            self._idle.clear()
+        else:
+            self._idle.set()
 
     def _checked_scorer(self, request: SessionRequest) -> Scorer:
         problems: list[FieldViolation] = []

@@ -7,6 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from plaudit.service import DEFAULT_ADDRESSES, ServiceSettings
+from plaudit.types.addresses import ListenAddress
 from reward_service.limits import ServerLimits
 
 
@@ -15,7 +16,7 @@ class RewardSettings(ServiceSettings):
 
     section: ClassVar[str] = "reward"
 
-    address: str = Field(
+    address: ListenAddress = Field(
         default=DEFAULT_ADDRESSES.reward,
         description="host:port to listen on; port 0 takes a free one.",
         examples=[DEFAULT_ADDRESSES.reward],

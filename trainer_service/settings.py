@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from plaudit.service import DEFAULT_ADDRESSES, ServiceSettings
+from plaudit.types.addresses import ListenAddress
 
 
 class TrainerSettings(ServiceSettings):
@@ -15,7 +16,7 @@ class TrainerSettings(ServiceSettings):
 
     section: ClassVar[str] = "trainer"
 
-    address: str = Field(
+    address: ListenAddress = Field(
         default=DEFAULT_ADDRESSES.trainer,
         description="host:port of the gRPC service; port 0 takes a free one.",
         examples=["127.0.0.1:7432"],

@@ -9,8 +9,8 @@ import reward_service_pb2_grpc as pb_grpc
 
 
 def score(group, completion):
-    answer = completion.text.rpartition("<answer>")[2].partition("</answer>")[0].strip()
-    return 1.0 if answer == str(group.columns["answer"].int_value) else 0.0
+    _, tag, rest = completion.text.rpartition("<answer>")
+    return tag != "" and rest.partition("</answer>")[0].strip() == str(group.columns["answer"].int_value)
 
 
 class RewardService(pb_grpc.RewardServiceServicer):
@@ -26,7 +26,7 @@ class RewardService(pb_grpc.RewardServiceServicer):
             elif frame.HasField("batch"):
                 batch_id, wanted = frame.batch.batch_id, frame.batch.reward_keys or keys
                 work = [(g, c, key) for g in frame.batch.groups for c in g.completions for key in wanted]
-                for g, c, key in reversed(work):  # in any order
+                for g, c, key in reversed(work):
                     result = pb.Result(batch_id=batch_id, completion_id=c.completion_id, reward_key=key)
                     result.score.value = score(g, c)
                     yield pb.ScoreResponse(results={"results": [result]})

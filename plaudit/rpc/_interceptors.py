@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -49,8 +50,10 @@ def _streaming(handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.Rp
 
     async def streaming(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            async for response in serve(request, context):
-                yield response
+            # Closed at once where the client breaks off, so that the servicer lets go of what it holds.
+            async with aclosing(serve(request, context)) as responses:
+                async for response in responses:
+                    yield response
         except _NO_HANDLING:
             raise
         except Exception as error:

@@ -68,3 +68,29 @@ def check_address(value: str) -> str:
 
 Address = Annotated[str, AfterValidator(check_address)]
 """A validated `host:port`."""
+
+
+def is_loopback(value: str) -> bool:
+    """Whether the host of `host:port` is this machine, and reached from it alone."""
+    host = value.rpartition(":")[0]
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_listen_address(value: str) -> str:
+    """Returns `value` where it is `host:port` on loopback, port 0 included, else raises ValueError."""
+    _, separator, port = value.rpartition(":")
+    if not separator or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError("must be host:port with a port from 0 (any that is free) to 65535")
+    if not is_loopback(value):
+        raise ValueError(
+            "must be a loopback address, as this version has neither TLS nor tokens; to reach the service "
+            "from another machine, forward the port by ssh"
+        )
+    return value
+
+
+ListenAddress = Annotated[str, AfterValidator(check_listen_address)]
+"""`host:port` on loopback; port 0 takes a free one."""

@@ -16,7 +16,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from score_conversation import Conversation, details_of, texts
+from score_conversation import Conversation, batches_of, details_of, eventually, texts
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.reward.v1 import reward_service_pb2_grpc as pb_grpc
@@ -129,10 +129,15 @@ async def test_settings_come_from_variables_and_wrong_ones_are_named(start: Star
     assert address
     process.send_signal(signal.SIGINT)
     assert await left(process) == 0
-    process, _ = await start("-m", "reward_service", PLAUDIT_REWARD_DRAIN_GRACE_SECONDS="-1")
+    process, _ = await start(
+        "-m", "reward_service", "--address", "0.0.0.0:0", PLAUDIT_REWARD_DRAIN_GRACE_SECONDS="-1"
+    )
     assert await left(process) == 2
     assert process.stderr is not None
-    assert b"reward.drain_grace_seconds" in await process.stderr.read()
+    told = await process.stderr.read()
+    assert b"reward.drain_grace_seconds" in told
+    assert b"reward.address" in told
+    assert b"must be a loopback address" in told
 
 
 async def test_a_taken_port_is_told_without_a_traceback(start: Start) -> None:
@@ -152,14 +157,14 @@ async def test_sigterm_serves_what_was_accepted_and_takes_no_more(start: Start, 
     async with open_channel(address) as channel:
         talk = Conversation(channel)
         await talk.open("slow")
-        await talk.send(texts("a", "0.0", "1.5"))
+        await talk.send(texts("a", "0.0", "3.0"))
         while not talk.results:
             await talk.read()
         process.send_signal(signal.SIGTERM)
         frame = await talk.read()
         assert frame is not None
         assert frame.draining.grace.ToSeconds() == 10
-        await talk.send(texts("late", "0.0"), texts("a", "0.0", "1.5"))
+        await talk.send(texts("late", "0.0"), texts("a", "0.0", "3.0"))
         error = await talk.ending()
         assert talk.codes("a") == {"0": "score", "1": "score"}
         assert talk.done["a"].scored_count == 2
@@ -192,8 +197,8 @@ async def test_after_the_grace_streams_end_and_the_work_is_dropped(serve: Any) -
     await closing.send(texts("b", "y"))
     await closing.call.done_writing()
     health = health_pb2_grpc.HealthStub(channel)
-    await asyncio.sleep(0.1)
-    stopping = asyncio.create_task(serve.last.stop(0.5))
+    await eventually(lambda: len(batches_of(serve)) == 2)
+    stopping = asyncio.create_task(serve.last.stop(2.5))
     # An idle stream has nothing to wait for.
     error = await idle.ending()
     assert error.code() is grpc.StatusCode.UNAVAILABLE

@@ -37,6 +37,7 @@ async def slow(item: Item) -> float:
 
 @pytest.fixture
 async def stub(serve: Any) -> Any:
+    """A stub of a server that takes two calls at once."""
     cancelled.clear()
     return pb_grpc.RewardServiceStub(await serve(length, slow, max_batch_completions=3, max_sessions=2))
 
@@ -63,7 +64,7 @@ async def test_one_call(stub: Any) -> None:
 async def test_what_is_open_when_the_deadline_comes_near_ends_as_timeout(stub: Any) -> None:
     # Batch.timeout is ignored.
     request = pb.ScoreOnceRequest(rewards=[SLOW], batch=texts("a", "quick", "slow", timeout=0.0))
-    response = await stub.ScoreOnce(request, timeout=1.0)
+    response = await stub.ScoreOnce(request, timeout=3.0)
     found = {r.completion_id: r for r in response.results}
     assert found["0"].score.value == 1.0
     assert found["1"].failure.code == pb.Failure.CODE_TIMEOUT
@@ -97,19 +98,27 @@ async def test_a_batch_above_the_limit_is_refused(stub: Any) -> None:
     assert details_of(error.value)["reason"] == "BATCH_TOO_LARGE"
 
 
-async def test_a_call_that_is_cancelled_stops_the_work_and_too_many_are_refused(stub: Any) -> None:
+async def test_a_call_that_was_accepted_is_served_when_the_server_stops(serve: Any) -> None:
+    stub = pb_grpc.RewardServiceStub(await serve(slow))
+    call = stub.ScoreOnce(pb.ScoreOnceRequest(rewards=[SLOW], batch=texts("a", "slow")), timeout=3.0)
+    await eventually(lambda: serve.last.engine._single_calls)
+    await serve.last.stop(10.0)
+    (result,) = (await call).results
+    assert result.failure.code == pb.Failure.CODE_TIMEOUT
+
+
+async def test_too_many_calls_are_refused_and_a_cancelled_one_makes_room(stub: Any, serve: Any) -> None:
     request = pb.ScoreOnceRequest(rewards=[SLOW], batch=texts("a", "slow"))
     calls = [stub.ScoreOnce(request, timeout=30) for _ in range(2)]
+    await eventually(lambda: serve.last.engine._single_calls == 2)
+    quick = pb.ScoreOnceRequest(rewards=[SLOW], batch=texts("b", "quick"))
     with pytest.raises(grpc.aio.AioRpcError) as error:
-        while True:
-            await stub.ScoreOnce(pb.ScoreOnceRequest(rewards=[SLOW], batch=texts("b", "quick")), timeout=10)
+        await stub.ScoreOnce(quick, timeout=10)
     assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert details_of(error.value)["reason"] == "TOO_MANY_CALLS"
     assert details_of(error.value)["retry_delay"] > 0
     for call in calls:
         call.cancel()
     await eventually(lambda: cancelled == ["slow", "slow"])
-    response = await stub.ScoreOnce(
-        pb.ScoreOnceRequest(rewards=[SLOW], batch=texts("b", "quick")), timeout=10
-    )
+    response = await stub.ScoreOnce(quick, timeout=10)
     assert len(response.results) == 1

@@ -8,6 +8,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from trainer_process import PATIENCE, InnerTrainer, OuterTrainer, Trainer, spec, start_request
 
@@ -155,6 +156,8 @@ async def test_leftovers_of_a_killed_service_and_a_killed_keeper_are_found(
     assert trainer.process is not None
     keeper = await keeper_of(trainer)
     trainer.process.send_signal(signal.SIGSTOP)  # so that it does not clean up between the two kills
+    while psutil.Process(trainer.process.pid).status() != psutil.STATUS_STOPPED:
+        await asyncio.sleep(0.01)
     os.kill(keeper, signal.SIGKILL)
     await trainer.kill()
     assert len(trainer.processes("run_1")) == 3

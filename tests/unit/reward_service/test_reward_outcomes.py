@@ -167,6 +167,14 @@ async def test_a_list_is_answered_item_by_item() -> None:
     assert_fault(fifth, "finite")
 
 
+async def test_a_function_may_use_up_its_list() -> None:
+    async def function(items: list[Item]) -> list[float]:
+        """Empties its list."""
+        return [float(len(items.pop().text)) for _ in range(3)]
+
+    assert await Reward(function).score([ITEM] * 3) == [Scored(4.0)] * 3
+
+
 async def test_an_array_is_a_list() -> None:
     class Array:  # as numpy's, which is no Sequence
         def __init__(self, *values: float) -> None:

@@ -144,7 +144,7 @@ class Client:
     def send(self, count: int) -> None:
         batch_id = f"b{len(self.sent)}"
         completions = [Completion(f"{batch_id}-{i}", "text") for i in range(count)]
-        batch = Batch(batch_id, [Group(Prompt("g", ()), completions)], fingerprint=batch_id.encode())
+        batch = Batch(batch_id, [Group(Prompt("g", ()), completions)], fingerprint=len(self.sent))
         in_flight = self.in_flight()
         if in_flight and in_flight + count > WINDOW:
             return
@@ -192,7 +192,7 @@ async def play(operations: list[tuple[str, int]], seed: int) -> None:
                 client.submit(rng.choice(client.resendable()))
             case "conflict" if client.resendable():
                 batch = rng.choice(client.resendable())
-                client.submit(Batch(batch.batch_id, batch.groups, fingerprint=b"other"))
+                client.submit(Batch(batch.batch_id, batch.groups, fingerprint=-1))
             case "cut":
                 pending = [batch_id for batch_id in client.sent if batch_id not in client.done]
                 await client.cut()
