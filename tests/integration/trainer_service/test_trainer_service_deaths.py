@@ -160,6 +160,8 @@ async def test_leftovers_of_a_killed_service_and_a_killed_keeper_are_found(
         await asyncio.sleep(0.01)
     os.kill(keeper, signal.SIGKILL)
     await trainer.kill()
+    while keeper in trainer.processes("run_1"):  # a killed process takes a moment to be gone
+        await asyncio.sleep(0.01)
     assert len(trainer.processes("run_1")) == 3
     await trainer.start()
     assert trainer.processes("run_1") == []
