@@ -64,24 +64,15 @@ def valid_text(text: str) -> str:
     return text
 
 
-def valid_completion(completion: Completion) -> Completion:
-    """The completion with valid text; the same object where it was valid."""
-    text, prefill = valid_text(completion.text), valid_text(completion.prefill)
-    raw_text = valid_text(completion.raw_text)
-    if text is completion.text and prefill is completion.prefill and raw_text is completion.raw_text:
-        return completion
-    return replace(completion, text=text, prefill=prefill, raw_text=raw_text)
-
-
-def completion_bytes(completion: Completion) -> int:
-    """Upper bound of the encoded size of a valid completion."""
-    return (
-        _COMPLETION_FRAMING
-        + len(completion.completion_id)
-        + _text_bytes(completion.text)
-        + _text_bytes(completion.prefill)
-        + _text_bytes(completion.raw_text)
-    )
+def valid_completion(completion: Completion) -> tuple[Completion, int]:
+    """The completion with valid text, the same object where it was valid, and a bound of its encoded size."""
+    text, prefill, raw_text = completion.text, completion.prefill, completion.raw_text
+    size = _COMPLETION_FRAMING + len(completion.completion_id)
+    if text.isascii() and prefill.isascii() and raw_text.isascii():
+        return completion, size + len(text) + len(prefill) + len(raw_text)
+    text, prefill, raw_text = valid_text(text), valid_text(prefill), valid_text(raw_text)
+    size += len(text.encode()) + len(prefill.encode()) + len(raw_text.encode())
+    return replace(completion, text=text, prefill=prefill, raw_text=raw_text), size
 
 
 def prompt_message(prompt: Prompt) -> pb.PromptGroup:
@@ -109,10 +100,6 @@ def _column_value(value: JsonValue) -> pb.ColumnValue:
     if isinstance(value, float) and math.isfinite(value):
         return pb.ColumnValue(double_value=value)
     return pb.ColumnValue(json_value=json.dumps(value))
-
-
-def _text_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
 
 
 def selection_message(binding: RewardBinding) -> pb.RewardSelection:

@@ -68,6 +68,8 @@ class Dealer:
         now = asyncio.get_running_loop().time()
         for broken in self._replicas:
             broken.send_again()
+        if not self.ready:
+            return
         plans: dict[BatchKind, _Plan] = {}
         while (oldest := self.ready.oldest()) is not None:
             queue, head = oldest
@@ -147,8 +149,7 @@ class Dealer:
         timeout = kind.timeout_seconds
         if kind.is_retry:
             # What is left of the budget of the completion that has been under way longest.
-            first_sent_at = min((u.first_sent_at for u in units if u.first_sent_at is not None), default=now)
-            left = first_sent_at + self._limits.retry_budget_seconds - now
+            left = min(unit.first_sent_at for unit in units) + self._limits.retry_budget_seconds - now
             timeout = min(timeout, max(left, _SHORTEST_TIMEOUT_SECONDS))
         # Unique is enough: os.urandom, as in uuid4, would let go of the interpreter for every batch.
         batch_id = str(uuid.UUID(int=random.getrandbits(128), version=4))

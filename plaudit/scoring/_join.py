@@ -17,8 +17,8 @@ from plaudit.types.scoring import Failed, FailureCode, NotApplicable, Outcome, S
 class OutcomeSink(Protocol):
     """Who acts on what was joined."""
 
-    def accept(self, unit: Unit, submission: Submission, key: str, outcome: Outcome, at: Moment) -> None:
-        """Records the one accepted outcome of a reward for a completion."""
+    def accept(self, submission: Submission, key: str, outcome: Outcome, since: float, at: Moment) -> None:
+        """Records the one accepted outcome of a reward for a completion that was sent first at `since`."""
 
     def may_help_to_retry(self, failure: Failed) -> bool:
         """Whether a failure is of a kind that another try can mend."""
@@ -75,7 +75,14 @@ class ResultJoiner:
                     continue
                 outcome = other
             del batch.waiting[answer]
-            self._record(unit, answer, outcome, rule, at)
+            submission = unit.submission(answer[0])
+            if submission.taken:
+                self._counters.late += 1
+            elif key in submission.outcomes:  # a replay after a break, or the rest of a group sent again
+                if rule.is_deterministic and _differ(submission.outcomes[key].outcome, outcome):
+                    self._counters.differing += 1
+            else:
+                self._take_in(unit, submission, key, outcome, at)
             unit.open_answers -= 1
             if not unit.open_answers:
                 freed += unit.completions
@@ -92,29 +99,18 @@ class ResultJoiner:
         for answer, unit in waiting.items():
             reason = batch.invalid.get(answer)
             outcome = missing if reason is None else Failed(FailureCode.INTERNAL, reason)
-            self._record(unit, answer, outcome, None, at)
+            self._take_in(unit, unit.submission(answer[0]), answer[1], outcome, at)
             unit.open_answers = 0
         for unit in dict.fromkeys(waiting.values()):
             self._sink.settle(unit, at)
 
-    def _record(
-        self, unit: Unit, answer: AnswerId, outcome: Outcome, rule: RewardRules | None, at: Moment
-    ) -> None:
-        submission = unit.submission(answer[0])
-        key = answer[1]
-        if submission.taken:
-            if rule is not None:
-                self._counters.late += 1
-        elif key in submission.outcomes:  # a replay after a break, or the rest of a group that was sent again
-            accepted = submission.outcomes[key].outcome
-            if rule is not None and rule.is_deterministic and _differ(accepted, outcome):
-                self._counters.differing += 1
-        elif isinstance(outcome, Failed) and self._sink.may_help_to_retry(outcome):
+    def _take_in(self, unit: Unit, submission: Submission, key: str, outcome: Outcome, at: Moment) -> None:
+        if isinstance(outcome, Failed) and self._sink.may_help_to_retry(outcome):
             if unit.failures is None:
                 unit.failures = {}
-            unit.failures[answer] = outcome
+            unit.failures[submission.completion_id, key] = outcome
         else:
-            self._sink.accept(unit, submission, key, outcome, at)
+            self._sink.accept(submission, key, outcome, unit.first_sent_at, at)
 
     def _other_outcome(self, result: pb.Result, rule: RewardRules) -> Outcome | str:
         """An outcome other than a score in range, or what is wrong with it."""

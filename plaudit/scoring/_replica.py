@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -326,7 +327,7 @@ class Replica:
                     batch.breaks += 1
             self._counters.breaks += bool(self.batches)
             log.log(
-                30 if self.batches else 20,
+                logging.WARNING if self.batches else logging.INFO,
                 "reward session lost",
                 address=self.address,
                 reason=self.lost_reason,

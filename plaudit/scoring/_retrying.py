@@ -60,8 +60,7 @@ class Retries:
         delay = self._jitter * backoff(unit.attempts + 1, RETRY_FIRST_SECONDS, RETRY_MOST_SECONDS)
         if failure.retry_delay is not None:
             delay = failure.retry_delay + min(delay, _SPREAD * failure.retry_delay)
-        first_sent_at = now if unit.first_sent_at is None else unit.first_sent_at
-        return delay if now + delay < first_sent_at + self._limits.retry_budget_seconds else None
+        return delay if now + delay < unit.first_sent_at + self._limits.retry_budget_seconds else None
 
     def put(self, unit: Unit, due_at: float) -> None:
         """Keeps a unit until `due_at`, event loop time."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Self
 
@@ -16,12 +14,12 @@ import structlog
 
 from plaudit.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from plaudit.reward.v1 import reward_service_pb2 as pb
-from plaudit.scoring._convert import completion_bytes, prompt_message, valid_completion
+from plaudit.scoring._convert import prompt_message, valid_completion
 from plaudit.scoring._counters import ProtocolCounters
 from plaudit.scoring._limits import ScoringLimits
 from plaudit.scoring._outcomes import CompletionScores, ScoredOutcome
 from plaudit.scoring._server import RewardServer, ServerSetup
-from plaudit.scoring._work import Submission
+from plaudit.scoring._work import Moment, Submission
 from plaudit.types.jobs import RewardTarget
 from plaudit.types.scoring import Completion, Failed, FailureCode, Prompt, Purpose
 
@@ -35,6 +33,9 @@ _LOOP_ANSWER_SECONDS: Final = 30.0
 
 _LAST_MOMENT_SECONDS: Final = 2.0
 """For letting go of connections, after what `close` gives to the sessions."""
+
+_TAKEN_EARLY: Final = Failed(FailureCode.TIMEOUT, "it was not scored by the time the scores were taken")
+_ENDED: Final = Failed(FailureCode.INTERNAL, "the scorer has ended; its log may say why")
 
 _PROMPTS_KEPT: Final = 1024
 
@@ -130,20 +131,21 @@ class RewardScorer:
                 "step, token_count", f"{step}, {completion.token_count}: both are counts, 0 or more"
             )
         head, head_bytes = self._prompt(prompt)
-        completion = valid_completion(completion)
+        completion, size = valid_completion(completion)
         submission = Submission(
             completion_id=completion.completion_id,
             group_id=prompt.group_id,
             prompt=head,
             prompt_bytes=head_bytes,
             completion=completion,
-            completion_bytes=completion_bytes(completion),
+            completion_bytes=size,
             step=step,
             purpose=purpose,
             group_size=group_size,
             reward_names=names,
             wants_all=reward_names is None or len(names) == len(self._names),
             submitted_at=self._loop.time(),
+            is_complete=not names,
         )
         if self._submissions.setdefault(completion.completion_id, submission) is not submission:
             raise AlreadyExistsError(
@@ -153,7 +155,7 @@ class RewardScorer:
         self._inbox.append(submission)
         if not self._inbox_is_signalled:
             self._inbox_is_signalled = True
-            self._loop.call_soon_threadsafe(self._drain)
+            self._call_soon(self._drain)
 
     def wait(self, completion_ids: Iterable[str], timeout: float) -> bool:
         """Waits until each of these has an outcome for each of its rewards, at most `timeout` seconds."""
@@ -176,9 +178,11 @@ class RewardScorer:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
-        if self._call_soon(register):
-            waiter.done.wait(timeout)
-            self._call_soon(unregister)
+        if not self._call_soon(register):
+            self._fail_open(waited_for, _ENDED)
+            return True
+        waiter.done.wait(timeout)
+        self._call_soon(unregister)
         return all(submission.is_complete for submission in waited_for)
 
     def take(self, completion_ids: Iterable[str]) -> dict[str, CompletionScores]:
@@ -196,10 +200,16 @@ class RewardScorer:
             for server in self._servers:
                 server.release(taken)
 
-        self._ask(release)
+        self._call_and_wait(release)
+        self._fail_open(taken, _TAKEN_EARLY)
         for submission in taken:
             del self._submissions[submission.completion_id]
-        return {submission.completion_id: self._scores(submission) for submission in taken}
+        return {
+            submission.completion_id: CompletionScores(
+                {name: submission.outcomes[name] for name in submission.reward_names}
+            )
+            for submission in taken
+        }
 
     def status_detail(self) -> str:
         """What is waited for, for people, at most a second old; empty where nothing is."""
@@ -264,24 +274,22 @@ class RewardScorer:
 
     def _known(self, completion_ids: Iterable[str]) -> list[Submission]:
         try:
-            return [self._submissions[completion_id] for completion_id in completion_ids]
+            return [self._submissions[completion_id] for completion_id in dict.fromkeys(completion_ids)]
         except KeyError as error:
             raise NotFoundError(
                 f"completion {error.args[0]!r} was not submitted, or was taken already",
                 field="completion_ids",
             ) from None
 
-    def _scores(self, submission: Submission) -> CompletionScores:
-        if submission.is_complete:
-            return CompletionScores({name: submission.outcomes[name] for name in submission.reward_names})
-        given_up = ScoredOutcome(
-            Failed(FailureCode.TIMEOUT, "it was not scored by the time the scores were taken"),
-            self._loop.time() - submission.submitted_at,
-            datetime.now(UTC),
-        )
-        return CompletionScores(
-            {name: submission.outcomes.get(name, given_up) for name in submission.reward_names}
-        )
+    def _fail_open(self, submissions: Iterable[Submission], failure: Failed) -> None:
+        """Fills in what has no outcome. For submissions that the event loop does not touch any more."""
+        at = Moment.now()
+        for submission in submissions:
+            if not submission.is_complete:
+                outcome = ScoredOutcome(failure, at.monotonic - submission.submitted_at, at.wall)
+                for name in submission.reward_names:
+                    submission.outcomes.setdefault(name, outcome)
+                submission.is_complete = True
 
     def _call_soon(self, function: Callable[[], None]) -> bool:
         """Has the event loop call `function`; False where it has ended."""
@@ -293,19 +301,19 @@ class RewardScorer:
             return False
         return True
 
-    def _ask(self, function: Callable[[], None]) -> None:
-        """Has the event loop call `function`, and waits for it."""
-        answer: concurrent.futures.Future[None] = concurrent.futures.Future()
+    def _call_and_wait(self, function: Callable[[], None]) -> None:
+        """Has the event loop call `function`, and waits for it. A mistake of ours is logged, not raised."""
+        called = threading.Event()
 
-        def run() -> None:
+        def call() -> None:
             try:
                 function()
-                answer.set_result(None)
-            except Exception as error:
-                answer.set_exception(error)
+            except Exception:
+                log.exception("unexpected error in the scorer")
+            called.set()
 
-        if self._call_soon(run):
-            answer.result(_LOOP_ANSWER_SECONDS)
+        if self._call_soon(call) and not called.wait(_LOOP_ANSWER_SECONDS):
+            log.error("the scorer's event loop does not answer")
 
     # In the event loop's thread.
 
@@ -328,9 +336,13 @@ class RewardScorer:
         self._drain()
         while not self._closing.done():
             await asyncio.wait({self._closing}, timeout=_TICK_SECONDS)
-            for server in self._servers:
-                server.sweep()
-            self._detail = "; ".join(filter(None, (server.waiting_detail() for server in self._servers)))
+            try:
+                for server in self._servers:
+                    server.sweep()
+                self._detail = "; ".join(filter(None, (s.waiting_detail() for s in self._servers)))
+            except Exception:
+                # Scoring must outlive any mistake of ours.
+                log.exception("unexpected error in the scorer")
         await asyncio.gather(*(server.close(self._closing.result()) for server in self._servers))
 
     def _drain(self) -> None:

@@ -166,7 +166,7 @@ class RewardServer:
             self._fail(submission, keys, missing)
 
         def is_expired(unit: Unit) -> bool:
-            if unit.first_sent_at is not None:
+            if unit.was_sent:
                 return unit.first_sent_at + self._limits.retry_budget_seconds <= now
             return self._expires_at(unit.ready_at) <= now
 
@@ -296,18 +296,26 @@ class RewardServer:
         """Whether a failure is of a kind that another try can mend."""
         return may_help(failure)
 
-    def accept(self, unit: Unit, submission: Submission, key: str, outcome: Outcome, at: Moment) -> None:
-        """Records the one accepted outcome of a reward for a completion."""
+    def accept(self, submission: Submission, key: str, outcome: Outcome, since: float, at: Moment) -> None:
+        """The one gate through which an outcome is accepted: the first one, and none after the taking."""
+        if submission.taken or key in submission.outcomes:
+            return
         if isinstance(outcome, Failed):
             outcome = replace(outcome, retry_delay=None)
-            if outcome.code is FailureCode.EXHAUSTED:
-                self.pause_reason = self.pause_reason or (
-                    f"reward server {_quoted(self.name)}, reward {_quoted(key)}: {outcome.message}"
-                )
+            if outcome.code is FailureCode.EXHAUSTED and self.pause_reason is None:
+                place = f"reward server {_quoted(self.name)}, reward {_quoted(key)}"
+                self.pause_reason = f"{place}: {outcome.message}"
         else:
             self._last_progress = at.monotonic
-        since = submission.submitted_at if unit.first_sent_at is None else unit.first_sent_at
-        self._record(submission, key, outcome, since, at)
+        submission.outcomes[key] = ScoredOutcome(outcome, at.monotonic - since, at.wall)
+        left = self._open[submission] - 1
+        if left:
+            self._open[submission] = left
+            return
+        del self._open[submission]
+        if len(submission.outcomes) == len(submission.reward_names):
+            submission.is_complete = True
+            self._on_complete(submission)
 
     def settle(self, unit: Unit, at: Moment) -> None:
         """All answers of a unit are in: failures that another try can mend are tried again."""
@@ -315,7 +323,7 @@ class RewardServer:
         if unit.is_settled:
             return
         unit.is_settled = True
-        if failures is None:
+        if failures is None or unit.is_taken:
             return
         now = at.monotonic
         due_at = 0.0
@@ -323,7 +331,9 @@ class RewardServer:
         for (completion_id, key), failure in failures.items():
             delay = self._retries.delay(unit, failure, now)
             if delay is None:
-                self.accept(unit, unit.submission(completion_id), key, final(failure, unit.attempts + 1), at)
+                submission = unit.submission(completion_id)
+                outcome = final(failure, unit.attempts + 1)
+                self.accept(submission, key, outcome, unit.first_sent_at, at)
             else:
                 due_at = max(due_at, now + delay)
                 has_timed_out |= failure.code is FailureCode.TIMEOUT
@@ -409,18 +419,7 @@ class RewardServer:
     def _fail(self, submission: Submission, keys: Iterable[str], failure: Failed) -> None:
         at = Moment.now()
         for key in keys:
-            if key not in submission.outcomes and not submission.taken:
-                self._record(submission, key, failure, submission.submitted_at, at)
-
-    def _record(self, submission: Submission, key: str, outcome: Outcome, since: float, at: Moment) -> None:
-        submission.outcomes[key] = ScoredOutcome(outcome, at.monotonic - since, at.wall)
-        left = self._open[submission] - 1
-        if left:
-            self._open[submission] = left
-            return
-        del self._open[submission]
-        if submission.is_complete:
-            self._on_complete(submission)
+            self.accept(submission, key, failure, submission.submitted_at, at)
 
     def _expires_at(self, waiting_since: float) -> float:
         return max(waiting_since, self._last_progress) + self._limits.retry_budget_seconds

@@ -45,12 +45,9 @@ class Submission:
     whole_by: float = math.inf
     """When its group has to be whole: some time after somebody began to wait for it."""
     outcomes: dict[str, ScoredOutcome] = field(default_factory=dict)
+    is_complete: bool = False
+    """Whether every reward has an accepted outcome."""
     taken: bool = False
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every reward has an accepted outcome."""
-        return len(self.outcomes) == len(self.reward_names)
 
 
 class Moment(NamedTuple):
@@ -84,7 +81,7 @@ class BatchKind(NamedTuple):
     purpose: Purpose
     is_retry: bool
     apart: int
-    """0, or a number of its own for a unit that travels by itself."""
+    """0, or the number of a part that travels by itself."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +95,8 @@ class Unit:
     """Batches that it has travelled in and that were answered, or given up."""
     timeouts: int = 0
     breaks: int = 0
-    first_sent_at: float | None = None
+    first_sent_at: float = math.inf
+    """Infinite where it was never sent."""
     open_answers: int = 0
     failures: dict[AnswerId, Failed] | None = None
     """Answers of the batch under way that may be worth another try."""
@@ -125,6 +123,11 @@ class Unit:
     def must_be_alone(self) -> bool:
         """Whether nothing else may be under way beside it: it is suspected of breaking connections."""
         return self.breaks >= BREAKS_TOLERATED
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether it ever was on its way."""
+        return self.first_sent_at < math.inf
 
     @property
     def is_taken(self) -> bool:
@@ -190,7 +193,7 @@ class SentBatch:
         for unit in self.units:
             unit.open_answers = unit.completions * len(keys)
             unit.failures = None
-            if unit.first_sent_at is None:
+            if not unit.was_sent:
                 unit.first_sent_at = now
 
     def stop_timer(self) -> None:

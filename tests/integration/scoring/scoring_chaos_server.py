@@ -48,7 +48,7 @@ class ChaosServer(pb_grpc.RewardServiceServicer):
                 opened=pb.SessionOpened(max_in_flight_completions=window, retained_batch_ids=retained)
             )
         )
-        tasks = [asyncio.create_task(self._answer(held, b, owed, out, context)) for b in retained]
+        answering = [asyncio.create_task(self._answer(held, b, owed, out, context)) for b in retained]
 
         async def read() -> None:
             nonlocal window, largest
@@ -76,7 +76,7 @@ class ChaosServer(pb_grpc.RewardServiceServicer):
                     )
                     continue
                 held[batch.batch_id] = (batch, [])
-                tasks.append(asyncio.create_task(self._answer(held, batch.batch_id, owed, out, context)))
+                answering.append(asyncio.create_task(self._answer(held, batch.batch_id, owed, out, context)))
                 if self.random.random() < 0.05:
                     window = self.random.choice([1, 5, 16, 100, 1000])
                     largest = max(largest, window)
@@ -84,17 +84,17 @@ class ChaosServer(pb_grpc.RewardServiceServicer):
                     out.put_nowait(pb.ScoreResponse(window=update))
                 if self.random.random() < 0.01:
                     out.put_nowait(pb.ScoreResponse(draining=pb.Draining()))
-            await asyncio.gather(*tasks)
+            await asyncio.gather(*answering)
             out.put_nowait(None)
 
-        tasks.append(asyncio.create_task(read()))
+        reading = asyncio.create_task(read())
         try:
             while (answer := await out.get()) is not None:
                 yield answer
                 if self.random.random() < 0.004:
                     await context.abort(grpc.StatusCode.UNAVAILABLE, "chaos")
         finally:
-            for task in tasks:
+            for task in [reading, *answering]:
                 task.cancel()
 
     async def _answer(self, held, batch_id, owed, out, context) -> None:  # type: ignore[no-untyped-def]

@@ -193,6 +193,37 @@ def test_a_large_batch_is_taken_apart_in_steps(serve: Serve, make_scorer: MakeSc
     # Three breaks of the whole; six good eighths and the one that breaks; then that one's parts.
     assert sizes[:10] == [64, 64, 64, 8, 8, 8, 8, 8, 8, 8]
     assert scorer.counters().breaks == 5
+    # Each part was alone, so that nothing else was lost with it: the last eighth and the singles came once.
+    assert sorted(sizes[10:]) == [1] * 8 + [8]
+
+
+def test_a_failure_that_is_replayed_after_a_break_is_tried_again_once(
+    serve: Serve, make_scorer: MakeScorer
+) -> None:
+    busy = pb.Failure(code=pb.Failure.CODE_UNAVAILABLE)
+    busy.retry_delay.FromMilliseconds(300)
+
+    def failing_first(batch: pb.Batch) -> list[pb.Result]:
+        results = length_results(batch)
+        if len(results) == 2:
+            results[0].failure.CopyFrom(busy)
+        return results
+
+    def cut(session: pb.SessionOpen, requests: Requests, context: grpc.ServicerContext) -> Answers:
+        yield opened()
+        yield frame(failing_first(next(requests).batch)[:1])
+        context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+
+    def answer(batch: pb.Batch) -> Answers:
+        yield frame(failing_first(batch))
+        yield done(failing_first(batch))
+
+    server = serve(cut, each_batch(answer))
+    scorer = make_scorer(target(server.address))
+    scores = score_all(scorer, [completion(0), completion(1)])
+    assert scores["1-0"].outcomes["length"].outcome == Scored(1.0)
+    assert [len(completions_of(batch)) for batch in server.batches] == [2, 2, 1]
+    assert scorer.counters() == ProtocolCounters(breaks=1, resends=1, retries=1)
 
 
 def test_draining_servers_get_no_new_work_and_are_come_back_to(serve: Serve, make_scorer: MakeScorer) -> None:

@@ -433,3 +433,13 @@ def test_status_says_how_many_are_outstanding(serve: Serve, make_scorer: MakeSco
     assert detail.startswith(
         f'reward server "judge" ({server.address}): 1 of 3 completions outstanding for '
     ), detail
+
+
+def test_after_the_end_what_is_open_is_a_failure(serve: Serve, make_scorer: MakeScorer) -> None:
+    server = serve(each_batch(lambda batch: ()))
+    scorer = make_scorer(target(server.address))
+    ids = submit_all(scorer, [completion(0)])
+    eventually(lambda: server.batches)
+    scorer.close()
+    assert scorer.wait(ids, 10)
+    assert isinstance(scorer.take(ids)["1-0"].outcomes["length"].outcome, Failed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -29,6 +30,7 @@ from plaudit.types.scoring import Failed, FailureCode, NotApplicable, Scored
 Serve = Callable[..., ScriptedServer]
 MakeScorer = Callable[..., RewardScorer]
 
+GROUP = pb.Reward(name="length", scope=pb.Reward.SCOPE_GROUP)
 RANGED = pb.Reward(name="length", scope=pb.Reward.SCOPE_COMPLETION, min_value=0.0, max_value=5.0)
 
 
@@ -359,7 +361,7 @@ def test_a_group_is_tried_again_whole(serve: Serve, make_scorer: MakeScorer) -> 
 
 
 def test_a_group_that_never_becomes_whole_ends(serve: Serve, make_scorer: MakeScorer) -> None:
-    server = serve(description=info(pb.Reward(name="length", scope=pb.Reward.SCOPE_GROUP)))
+    server = serve(description=info(GROUP))
     scorer = make_scorer(target(server.address), retry_budget_seconds=0.5)
     ids = submit_all(scorer, [completion(i) for i in range(3)], group_size=4)
     assert scorer.wait(ids, 10)
@@ -424,3 +426,45 @@ def test_two_servers_one_of_which_fails_a_third(serve: Serve, make_scorer: MakeS
     assert scorer.counters_by_server()["good"] == ProtocolCounters()
     assert scorer.counters_by_server()["bad"].unknown > 0
     assert scorer.server_versions() == {"good": "1.0", "bad": "2"}
+
+
+def test_taking_while_a_failure_waits_for_its_siblings(serve: Serve, make_scorer: MakeScorer) -> None:
+    def one_of_two(batch: pb.Batch) -> Answers:
+        failure = pb.Failure(code=pb.Failure.CODE_UNAVAILABLE)
+        yield frame([result(batch, "1-0", key="a", failure=failure)])
+
+    server = serve(each_batch(one_of_two))
+    scorer = make_scorer(target(server.address, name="a"), target(server.address, name="b"))
+    ids = submit_all(scorer, [completion(0)])
+    assert not scorer.wait(ids, 0.2)
+    scores = scorer.take(ids)["1-0"].outcomes
+    assert [scores[name].outcome.code for name in ("a", "b")] == [FailureCode.TIMEOUT] * 2
+    assert len(server.opens) == 1
+    ids = submit_all(scorer, [completion(1)])
+    eventually(lambda: len(server.batches) == 2)
+    assert scorer.counters().retries == 0
+
+
+def test_taking_one_of_a_group_leaves_the_others_under_way(serve: Serve, make_scorer: MakeScorer) -> None:
+    taken = threading.Event()
+
+    def slowly(batch: pb.Batch) -> Answers:
+        results = length_results(batch)
+        failure = pb.Failure(code=pb.Failure.CODE_UNAVAILABLE)
+        results[0] = result(batch, "1-0", failure=failure)
+        yield frame(results[:1])
+        taken.wait(20)
+        yield frame(results[1:])
+        yield done(results)
+
+    server = serve(each_batch(slowly), description=info(GROUP))
+    scorer = make_scorer(target(server.address), max_attempts=1)
+    ids = submit_all(scorer, [completion(i) for i in range(3)], group_size=3)
+    eventually(lambda: server.batches)
+    assert not scorer.wait(ids, 0.2)
+    scorer.take(ids[:1])
+    taken.set()
+    assert scorer.wait(ids[1:], 20)
+    scores = scorer.take(ids[1:])
+    assert scores["1-2"].outcomes["length"].outcome == Scored(3.0)
+    assert scorer.counters() == ProtocolCounters()
