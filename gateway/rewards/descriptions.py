@@ -7,8 +7,6 @@ size. A server that is away is an answer too, never an error.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import socket
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -19,8 +17,7 @@ from gateway.jobs.ports import OfferedReward, ServerDescription
 from gateway.rewards.config_schema import parse_config_schema
 from plaudit.errors import PlauditError, UnavailableError
 from plaudit.reward.v1 import reward_service_pb2, reward_service_pb2_grpc
-from plaudit.rpc import error_from_rpc, open_channel
-from plaudit.types.addresses import may_be_dialled
+from plaudit.rpc import Endpoint, ForbiddenAddressError, error_from_rpc, open_channel, resolve
 
 DEADLINE_SECONDS: Final = 3.0
 """For all replicas of a server together, each of which is asked at once."""
@@ -57,8 +54,8 @@ async def describe(addresses: Sequence[str]) -> ServerDescription:
 async def _ask(address: str) -> reward_service_pb2.GetServerInfoResponse:
     """The description of the server at `host:port`, or a PlauditError that says why there is none."""
     failure: PlauditError | None = None
-    for target in await _targets(address):
-        channel = open_channel(target)
+    for endpoint in await _endpoints(address):
+        channel = open_channel(endpoint.target)
         try:
             return await reward_service_pb2_grpc.RewardServiceStub(channel).GetServerInfo(
                 reward_service_pb2.GetServerInfoRequest(client_name="plaudit gateway"),
@@ -71,22 +68,14 @@ async def _ask(address: str) -> reward_service_pb2.GetServerInfoResponse:
     raise failure or UnavailableError(f"{address} has no address that can be dialled")
 
 
-async def _targets(address: str) -> list[str]:
+async def _endpoints(address: str) -> list[Endpoint]:
     """What to dial: numeric addresses only, each of them checked, so that no name resolves twice."""
-    host, _, port = address.rpartition(":")
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM
-        )
+        return (await resolve(address, DEADLINE_SECONDS))[:_MAX_ADDRESSES]
+    except ForbiddenAddressError as error:
+        raise UnavailableError(str(error)) from None
     except OSError as error:
         raise UnavailableError(f"the name in {address} can not be resolved ({error.strerror})") from None
-    literals = list(dict.fromkeys(str(where[0]) for *_, where in found))[:_MAX_ADDRESSES]
-    for literal in literals:
-        if not may_be_dialled(ipaddress.ip_address(literal)):
-            raise UnavailableError(f"{address} leads to {literal}, which is never dialled")
-    return [
-        f"ipv6:[{literal}]:{port}" if ":" in literal else f"ipv4:{literal}:{port}" for literal in literals
-    ]
 
 
 def _reason(error: grpc.aio.AioRpcError, address: str) -> PlauditError:

@@ -13,8 +13,7 @@ import grpc.aio
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.reward.v1 import reward_service_pb2_grpc as pb_grpc
-from plaudit.rpc import error_from_rpc, open_channel
-from plaudit.scoring._addresses import Endpoint, ForbiddenAddressError, resolve
+from plaudit.rpc import Endpoint, ForbiddenAddressError, error_from_rpc, open_channel, resolve
 from plaudit.scoring._compatibility import USELESS_STATUSES
 
 ScoreCall: TypeAlias = "grpc.aio.StreamStreamCall[pb.ScoreRequest, pb.ScoreResponse]"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from plaudit.errors import FailedPreconditionError
 from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.rpc import ForbiddenAddressError, resolve
 from plaudit.scoring import ProtocolCounters, ScoringLimits
-from plaudit.scoring._addresses import ForbiddenAddressError, resolve
 from plaudit.scoring._backoff import backoff, jitter
 from plaudit.scoring._compatibility import RewardRules, UselessError, describe
 from plaudit.scoring._convert import (
