@@ -158,6 +158,8 @@ def grpo_config(
         epsilon_high=h.clip_epsilon,
         # Truncated completions are masked by what the rollout says, not by the look of the last token.
         mask_truncated_completions=False,
+        # What could not be scored moves nothing, the routers of a mixture of experts included.
+        router_aux_loss_coef=0.0,
         # Optimizer; constant_with_warmup is constant where there is no warm-up
         optim="adamw_torch",
         adam_beta1=0.9,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from accelerate import Accelerator
 from torch import nn
 from torch.nn.functional import pad
 
 from trainer_service.training.overrides import completion_positions_only
+
+CPU_TOKENS_PER_PASS = 2048
+"""More at once than the caches of a processor hold makes a pass slower, not faster."""
 
 _IGNORED = -100
 
@@ -34,9 +39,11 @@ def token_log_probs(
     """
     total_width = input_ids.size(1)
     prompt_width = total_width - completion_width
-    order_B = torch.argsort(attention_mask.sum(dim=1), descending=True, stable=True)
+    lengths_B = attention_mask.sum(dim=1)
+    order_B = torch.argsort(lengths_B, descending=True, stable=True)
     logps, entropies = [], []
-    for rows in torch.split(order_B, rows_per_pass):
+    sizes = _pass_sizes(lengths_B[order_B].tolist(), rows_per_pass, input_ids.device)
+    for rows in torch.split(order_B, sizes):
         used = attention_mask[rows].any(dim=0).nonzero()
         # One column of completions stays even where all of them are masked, so that the result is connected
         # to the model.
@@ -59,3 +66,15 @@ def token_log_probs(
             entropies.append(pad(output.entropy[:, -width:], padding))
     back_B = torch.argsort(order_B)
     return torch.cat(logps)[back_B], torch.cat(entropies)[back_B] if with_entropy else None
+
+
+def _pass_sizes(lengths_B: list[int], rows_per_pass: int, device: torch.device) -> list[int]:
+    """How many rows go into each pass, for rows that come longest first."""
+    tokens_per_pass = CPU_TOKENS_PER_PASS if device.type == "cpu" else math.inf
+    sizes: list[int] = []
+    done = 0
+    while done < len(lengths_B):
+        fitting = max(int(min(tokens_per_pass // lengths_B[done], rows_per_pass)), 1)
+        sizes.append(min(fitting, len(lengths_B) - done))
+        done += sizes[-1]
+    return sizes

@@ -129,6 +129,12 @@ DEPENDENCIES: tuple[Dependency, ...] = (
     ),
     # Relied on
     Dependency(
+        GRPOTrainer.log,
+        "relied on",
+        "empties _metrics when it logs, which we do instead",
+        "14517d3dbad259c04dd0501dc70666a8f173e18c8301e78ee30258954b4d9b00",
+    ),
+    Dependency(
         GRPOTrainer._generate,
         "relied on",
         "calls what we override, and needs non-empty completions",

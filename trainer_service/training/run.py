@@ -46,7 +46,7 @@ def _run(start: RunStart, run_dir: Path, reporter: RunReporter) -> RunStateChang
     """Trains and writes the last entry, which it returns."""
     try:
         reporter.waiting_for("loading the training libraries")
-        _quieten_libraries()
+        _prepare_libraries()
         # Heavy: torch and its kin take seconds, in which a cancel is to be heard already.
         from trainer_service.training.session import train
 
@@ -62,7 +62,10 @@ def _run(start: RunStart, run_dir: Path, reporter: RunReporter) -> RunStateChang
     return end
 
 
-def _quieten_libraries() -> None:
+def _prepare_libraries() -> None:
+    # A run is one process on one device; with more of them in sight transformers would split batches.
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+    os.environ["CUDA_VISIBLE_DEVICES"] = devices.split(",")[0]
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

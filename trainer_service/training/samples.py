@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from plaudit.scoring import CompletionScores
 from plaudit.scoring.combine import RewardStatus, weighted_sum
-from plaudit.types.scoring import Completion, Scored
+from plaudit.types.scoring import Completion, NotApplicable, Scored
 from trainer_service.training.advantages import Advantages, Flags, Floats
 from trainer_service.training.prompts import PreparedPrompt
 
@@ -43,8 +43,8 @@ class RewardTable:
 class ScoredRollout:
     """Everything about the completions that were sampled for `step`, the first of the steps that use them.
 
-    `scores_B` is None for a completion that was broken off because the policy's logits were not finite; then
-    `finite` is False.
+    Where the policy's logits were not finite, `finite` is False, and all of `scores_B` None: the steps that
+    would use the completions are skipped.
     """
 
     step: int
@@ -60,6 +60,18 @@ class ScoredRollout:
     def token_count(self) -> int:
         """Tokens of all completions."""
         return sum(sample.completion.token_count for sample in self.samples_B)
+
+
+def partly_applicable(rollout: ScoredRollout, reward_names: Iterable[str]) -> set[str]:
+    """Rewards that apply to a part of some group only, whose other members they then do not compare with."""
+    kinds: dict[tuple[str, str], set[bool]] = {}
+    for sample, scores in zip(rollout.samples_B, rollout.scores_B, strict=True):
+        if scores is None:
+            continue
+        for name in reward_names:
+            applies = not isinstance(scores.outcomes[name].outcome, NotApplicable)
+            kinds.setdefault((name, sample.group_id), set()).add(applies)
+    return {name for (name, _), seen in kinds.items() if len(seen) == 2}
 
 
 def tabulate(scores_B: Sequence[CompletionScores | None], weights: Mapping[str, float]) -> RewardTable:

@@ -34,7 +34,7 @@ from trainer_service.training.models import end_token_ids, load_policy, lora_con
 from trainer_service.training.prompts import PreparedPrompt, prepare_prompts
 from trainer_service.training.reporting import RunReporter
 from trainer_service.training.rollout import check_against_generate
-from trainer_service.training.samples import ScoredRollout
+from trainer_service.training.samples import ScoredRollout, partly_applicable
 from trainer_service.training.scores import TURN_SECONDS
 from trainer_service.training.steps import StepLedger, StepRules, describe_failures
 from trainer_service.training.trainer import GrpoTrainer, Policy
@@ -82,6 +82,7 @@ class _Session:
         self._weights = {target.binding.name: target.binding.weight for target in self._spec.rewards}
         self._told_counters = scorer.counters()
         self._told_versions: dict[str, str] = {}
+        self._warned_partly: set[str] = set()
 
     def run(self) -> RunStateChanged:
         self._enter_stage("loading the dataset")
@@ -103,7 +104,9 @@ class _Session:
             adapter=None if self._h.lora_rank is None else lora_config(model, self._h),
             rollout=check.rollout,
         )
-        self._tell_plan(plan, prompts, prepared.truncated_count, check.detail)
+        # transformers sets it for models of the hub only.
+        revision = getattr(model.config, "_commit_hash", None)
+        self._tell_plan(plan, prompts, prepared.truncated_count, check.detail, revision)
         checkpoint = None
         if self._start.checkpoint_uri:
             self._enter_stage("verifying the checkpoint")
@@ -150,6 +153,8 @@ class _Session:
                     )
         except (FailedPreconditionError, UnauthenticatedError, PermissionDeniedError) as error:
             raise RewardUnavailableError(error.message) from error
+        self._told_versions = self._scorer.server_versions()
+        self._reporter.log("info", "every reward server is there", versions=self._told_versions)
 
     def _trainer(
         self, policy: Policy, plan: TrainingPlan, prompts: Sequence[PreparedPrompt]
@@ -160,6 +165,7 @@ class _Session:
             plan=plan,
             reward_names=tuple(self._weights),
             max_unscored_fraction=self._h.max_unscored_fraction,
+            artifact_root=self._start.artifact_root,
             reporter=self._reporter,
             advice=self._scorer,
         )
@@ -204,6 +210,14 @@ class _Session:
                 f"scored, and teach nothing: {describe_failures(rollout)}",
                 step=rollout.step,
             )
+        for name in sorted(partly_applicable(rollout, self._weights) - self._warned_partly):
+            self._warned_partly.add(name)
+            self._reporter.log(
+                "warning",
+                f"step {rollout.step}: reward {name} applies to a part of a group only; its members are then "
+                "compared by different sums",
+                step=rollout.step,
+            )
         self._note_servers()
 
     def _note_servers(self) -> None:
@@ -221,7 +235,12 @@ class _Session:
         self._told_versions |= versions
 
     def _tell_plan(
-        self, plan: TrainingPlan, prompts: Sequence[PreparedPrompt], truncated: int, rollout_check: str
+        self,
+        plan: TrainingPlan,
+        prompts: Sequence[PreparedPrompt],
+        truncated: int,
+        rollout_check: str,
+        model_revision: str | None,
     ) -> None:
         """The run's record: what it will do, on what, by which versions."""
         device = "cpu" if self._device.type == "cpu" else torch.cuda.get_device_name(self._device)
@@ -236,6 +255,7 @@ class _Session:
             compute_dtype=str(compute_dtype(self._h, self._device)).removeprefix("torch."),
             dataset=self._spec.dataset.model_dump(),
             base_model=self._spec.base_model,
+            model_revision=model_revision,
             rollout=rollout_check,
             versions={name: version(name) for name in _VERSIONED},
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections import Counter
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -21,6 +23,12 @@ from trainer_service.training.samples import ScoredRollout
 
 NON_FINITE_STEPS_TO_PAUSE = 3
 """Steps in a row that were skipped because something was not finite, after which the job pauses."""
+
+LEAST_FREE_BYTES = 2_000_000_000
+"""Free space under the artifact root below which the job saves and pauses, while there is room to save."""
+
+_MESSAGE_LENGTH = 300
+"""Characters of a server's message that are shown."""
 
 
 class SkipCause(StrEnum):
@@ -77,6 +85,7 @@ class StepRules(TrainerCallback):
         plan: TrainingPlan,
         reward_names: tuple[str, ...],
         max_unscored_fraction: float,
+        artifact_root: Path,
         reporter: RunReporter,
         advice: PauseAdvice,
     ) -> None:
@@ -84,6 +93,7 @@ class StepRules(TrainerCallback):
         self._plan = plan
         self._reward_names = reward_names
         self._max_unscored_fraction = max_unscored_fraction
+        self._artifact_root = artifact_root
         self._reporter = reporter
         self._advice = advice
         self._learning_rate = math.nan
@@ -171,8 +181,17 @@ class StepRules(TrainerCallback):
             )
         if (reason := self._advice.pause_reason()) is not None:
             return reason
+        if (free := shutil.disk_usage(self._artifact_root).free) < LEAST_FREE_BYTES:
+            return (
+                f"only {free / 1e9:.1f} GB are free under {self._artifact_root}, less than "
+                f"{LEAST_FREE_BYTES / 1e9:g} GB; free some space, then resume the job"
+            )
         rollout = self._ledger.rollout
-        if rollout is not None and rollout.rewards.failed_B.mean() > self._max_unscored_fraction:
+        if (
+            rollout is not None
+            and rollout.finite
+            and rollout.rewards.failed_B.mean() > self._max_unscored_fraction
+        ):
             return (
                 f"{int(rollout.rewards.failed_B.sum())} of the {len(rollout.samples_B)} completions of step "
                 f"{rollout.step} could not be scored, more than max_unscored_fraction "
@@ -184,7 +203,7 @@ class StepRules(TrainerCallback):
 def describe_failures(rollout: ScoredRollout) -> str:
     """The most frequent failures of a rollout, for people."""
     causes = Counter(
-        f"{name}: {scored.outcome.code} ({scored.outcome.message})"
+        f"{name}: {scored.outcome.code} ({scored.outcome.message[:_MESSAGE_LENGTH]})"
         for scores in rollout.scores_B
         if scores is not None
         for name, scored in scores.outcomes.items()

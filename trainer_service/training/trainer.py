@@ -97,10 +97,8 @@ class GrpoTrainer(GRPOTrainer):
             model=policy.model,
             reward_funcs=[_never_called(name) for name in self._reward_weights],
             args=args,
-            # TRL carries the row numbers; rows, with all their columns, stay with us.
-            train_dataset=Dataset.from_dict(
-                {"prompt": [prompt.text for prompt in prompts], "row": list(range(len(prompts)))}
-            ),
+            # TRL carries the numbers of the rows; what is in them stays with us.
+            train_dataset=Dataset.from_dict({"prompt": [""] * len(prompts), "row": range(len(prompts))}),
             processing_class=policy.tokenizer,
             peft_config=policy.adapter,
             callbacks=[rules],
@@ -113,6 +111,8 @@ class GrpoTrainer(GRPOTrainer):
     def _prepare_inputs(self, generation_batch: Any) -> Batch:
         plan = self._plan
         if self._step % plan.micro_steps_per_rollout == 0:
+            # TRL empties its own metrics when it logs, which it does not do here.
+            self._metrics["train"].clear()
             batch = self._generate_and_score_completions(generation_batch)
             self._micro_batches = micro_batches(
                 batch, plan.accumulation_steps, self._hyperparameters.loss_type
@@ -214,11 +214,13 @@ class GrpoTrainer(GRPOTrainer):
     ) -> torch.Tensor:
         began = time.perf_counter()
         pending = self._pending
-        sent = [b for b in range(len(pending.prompts_B)) if b not in pending.non_finite]
-        scores = collect(self._scorer, [pending.samples_by_row[b] for b in sent], self._watch)
-        pending.scores_B = [None] * len(pending.prompts_B)
-        for b, completion_scores in zip(sent, scores, strict=True):
-            pending.scores_B[b] = completion_scores
+        if pending.non_finite:
+            # The step will be skipped whole: nothing is waited for, and what is under way is given up.
+            sent = [s for b, s in pending.samples_by_row.items() if b not in pending.non_finite]
+            self._scorer.take([sample.completion.completion_id for sample in sent])
+            pending.scores_B = [None] * len(pending.prompts_B)
+        else:
+            pending.scores_B = collect(self._scorer, pending.samples(), self._watch)
         pending.score_wait_seconds = time.perf_counter() - began
         pending.table = tabulate(pending.scores_B, self._reward_weights)
         rewards_BF = torch.from_numpy(pending.table.rewards_BF).to(self.accelerator.device, torch.float32)
@@ -282,7 +284,7 @@ class _PendingRollout:
     prompts_B: Sequence[PreparedPrompt]
     samples_by_row: dict[int, Sample] = field(default_factory=dict)
     non_finite: set[int] = field(default_factory=set)
-    scores_B: list[CompletionScores | None] = field(default_factory=list)
+    scores_B: Sequence[CompletionScores | None] = field(default_factory=list)
     table: RewardTable = field(default_factory=lambda: tabulate([], {}))
     rollout_seconds: float = 0.0
     score_wait_seconds: float = 0.0

@@ -50,9 +50,9 @@ async def even_only(item: Item) -> float | NotApplicable:
     return NotApplicable("odd") if index_of(item) % 2 else 1.0
 
 
-@reward(description="Takes a second.")
+@reward(description="Takes half a minute from step 2 on.")
 async def slow(item: Item) -> float:
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(30.0 if item.step > 1 else 0.0)
     return float(index_of(item) % 2)
 
 

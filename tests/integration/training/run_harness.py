@@ -33,7 +33,7 @@ from trainer_service.training.reporting import RunReporter
 from trainer_service.training.run import _run
 
 HERE = Path(__file__).parent
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = 240.0
 ENVIRONMENT = {
     **os.environ,
     "OMP_NUM_THREADS": "1",

@@ -21,6 +21,9 @@ from trainer_service.journal import (
     StepCompleted,
 )
 
+# Starting a process that imports torch takes a minute where the machine is loaded.
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -38,7 +41,14 @@ def run(tmp_path):
 def test_a_run_from_start_to_end(tmp_path, run, odd_server, dataset):
     rewards = [(binding("sum_is_right", 0.7), odd_server), (binding("flaky", 0.3), odd_server)]
     start = make_start(
-        tmp_path, rewards, dataset=dataset, max_steps=6, checkpoint_keep=2, lora_rank=4, micro_batch_size=8
+        tmp_path,
+        rewards,
+        dataset=dataset,
+        max_steps=6,
+        checkpoint_keep=2,
+        lora_rank=4,
+        lora_alpha=16,
+        micro_batch_size=8,
     )
     process = run(start)
     assert process.wait() == 0, process.log.read_text()
@@ -94,7 +104,11 @@ def check_checkpoint(folder, told):
     assert sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) == told.size_bytes
     for name, file in listed["files"].items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == file["sha256"]
-    assert load_file(folder / "adapter_model.safetensors")
+    weights = load_file(folder / "adapter_model.safetensors")
+    projections = {name.split(".")[-3] for name in weights}
+    assert projections == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    assert {w.shape[0] for name, w in weights.items() if "lora_A" in name} == {4}
+    assert json.loads((folder / "adapter_config.json").read_text())["lora_alpha"] == 16
 
 
 def check_completions(root, written, step):
@@ -124,14 +138,6 @@ def check_completions(root, written, step):
             assert left["prompt_text"] == right["prompt_text"]
     rewards = [row["reward"] for row in rows if row["reward"] is not None]
     assert step.metrics["reward_mean"] == pytest.approx(sum(rewards) / len(rewards))
-
-
-def test_a_cancel_with_grace_ends_it_in_the_middle_of_a_wait(tmp_path, run, odd_server, dataset):
-    process = run(make_start(tmp_path, [(binding("slow"), odd_server)], dataset=dataset, max_steps=50))
-    process.until(lambda: process.entries(StepCompleted), "a step")
-    process.send(command="cancel", grace_seconds=30.0)
-    assert process.wait() == 0
-    assert [s.state for s in process.states()][-2:] == [RunState.CANCELLING, RunState.CANCELLED]
 
 
 def test_it_dies_with_its_service_even_while_it_loads(tmp_path, run, odd_server, dataset):

@@ -2,7 +2,9 @@
 
 import socket
 import threading
+import time
 
+import pyarrow.parquet as pq
 import pytest
 from run_harness import RunHere, additions, binding, make_start, reward_server, write_dataset
 
@@ -71,6 +73,25 @@ def test_a_pause_before_there_is_anything_to_save(tmp_path, dataset, odd_server)
     assert not run.entries(CheckpointSaved) and not run.entries(StepCompleted)
 
 
+def test_a_cancel_ends_it_in_the_middle_of_a_wait(tmp_path, dataset, odd_server):
+    run = RunHere(
+        tmp_path, make_start(tmp_path, [(binding("slow"), odd_server)], dataset=dataset, max_steps=50)
+    )
+    told, cancelled_at = run.control.report, []
+
+    def cancel_while_it_waits(**report):
+        if "16 of 16 completions outstanding" in report["status_detail"]:
+            cancelled_at.append(time.monotonic())
+            run.control._obey({"command": "cancel", "grace_seconds": 30.0})
+        told(**report)
+
+    run.control.report = cancel_while_it_waits
+    assert run.go().state is RunState.CANCELLED
+    assert time.monotonic() - cancelled_at[0] < 15  # the scores would have taken longer
+    assert [s.state for s in run.states()][-2:] == [RunState.CANCELLING, RunState.CANCELLED]
+    assert len(run.metrics()) == 1
+
+
 def test_a_spent_budget_pauses_the_run_with_the_reason(tmp_path, dataset, odd_server):
     run = RunHere(tmp_path, make_start(tmp_path, [(binding("dear"), odd_server)], dataset=dataset))
     end = run.go()
@@ -116,6 +137,8 @@ def test_a_reward_that_applies_to_some(tmp_path, dataset, odd_server):
     assert metrics["not_applicable_fraction"] == 0.5
     assert metrics["unscored_fraction"] == 0.0
     assert metrics["reward/even_only/mean"] == 1.0
+    warnings = [line.message for line in run.entries(LogLine) if line.level == "warning"]
+    assert any("even_only applies to a part of a group only" in message for message in warnings)
     assert run.entries(CompletionsWritten) == []
     assert not (tmp_path / "artifacts" / "jobs" / "job" / "attempt-1" / "completions").exists()
 
@@ -128,6 +151,33 @@ def test_the_rest_of_the_dataset_is_not_dropped(tmp_path, odd_server):
     assert run.go().state is RunState.COMPLETED
     assert len(run.metrics()) == 3
     assert any("filled with 2 prompts" in line.message for line in run.entries(LogLine))
+
+
+def test_longer_prompts_are_cut_and_counted(tmp_path, odd_server):
+    rows = additions(8)
+    for prompt, _ in rows[:3]:
+        prompt[0]["content"] = "Once upon a time, " * 20 + prompt[0]["content"]
+    dataset = write_dataset(tmp_path / "artifacts", rows)
+    start = make_start(
+        tmp_path,
+        [(binding("brevity"), odd_server)],
+        dataset=dataset,
+        max_steps=2,
+        max_prompt_length=40,
+    )
+    run = RunHere(tmp_path, start)
+    assert run.go().state is RunState.COMPLETED
+    # Two steps of four prompts see all eight.
+    assert sum(m["prompts_truncated"] for m in run.metrics()) == 3.0
+    assert any("3 of 8 prompts were longer than max_prompt_length" in e.message for e in run.entries(LogLine))
+    texts = {
+        row["prompt_text"]
+        for written in run.entries(CompletionsWritten)
+        for row in pq.read_table(tmp_path / "artifacts" / written.uri).to_pylist()
+    }
+    assert len(texts) == 8
+    assert all(any(prompt[0]["content"][-12:] in text for text in texts) for prompt, _ in rows)
+    assert all(len(text) < 200 for text in texts)
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,9 @@ def test_a_rollout_with_logits_that_are_not_finite_is_skipped(make_bench):
     # What broke off was never sent to be scored.
     sent = [c.completion_id for _, c, step, _, _ in bench.scorer.submitted if step == 2]
     assert len(sent) == 15 and "2-0" not in sent
+    # Nobody waits for the others, and the job does not pause for want of scores.
+    assert math.isnan(steps_of(bench)[1]["reward_mean"])
+    assert bench.rules.pause_reason is None
 
 
 def test_three_steps_in_a_row_that_are_not_finite_pause_the_run(make_bench):
@@ -200,6 +203,14 @@ def test_a_spent_budget_pauses(make_bench):
     bench.trainer.train()
     assert len(steps_of(bench)) == 1
     assert bench.rules.pause_reason == "judge: budget of 3 USD is spent"
+
+
+def test_a_full_disk_pauses_while_there_is_room_to_save(make_bench, monkeypatch):
+    monkeypatch.setattr("trainer_service.training.steps.LEAST_FREE_BYTES", 10**18)
+    bench = make_bench(max_steps=5)
+    bench.trainer.train()
+    assert "GB are free under" in bench.rules.pause_reason
+    assert [c.step for c in bench.entries(CheckpointSaved)] == [1]
 
 
 def test_a_pause_waits_for_the_boundary_and_leaves_a_checkpoint(make_bench):

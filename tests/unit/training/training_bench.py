@@ -220,6 +220,7 @@ class BenchMaker:
         adapter=None,
         attempt: int = 1,
         model=None,
+        scorer=None,
         **hyperparameters: Any,
     ) -> Bench:
         h = GrpoHyperparameters(**{**SMALL, **hyperparameters})
@@ -232,13 +233,14 @@ class BenchMaker:
         control = RunControl(*os.pipe())
         reporter = RunReporter(journal, control)
         plan = plan_training(h, row_count=prompt_count, micro_batch_size=micro_batch_size)
-        scorer = ScriptedScorer(outcomes_of)
+        scorer = scorer or ScriptedScorer(outcomes_of)
         ledger = StepLedger(h.clip_epsilon)
         rules = StepRules(
             ledger=ledger,
             plan=plan,
             reward_names=tuple(weights),
             max_unscored_fraction=h.max_unscored_fraction,
+            artifact_root=self.tmp_path,
             reporter=reporter,
             advice=scorer,
         )
