@@ -92,6 +92,7 @@ async def open_gateway(settings: GatewaySettings) -> AsyncIterator[Gateway]:
             await reward_servers.start(settings.reward_servers)
             reconciler = Reconciler(
                 store,
+                settings.artifacts,
                 settings.trainers,
                 poll_seconds=settings.poll_seconds,
                 overdue_seconds=settings.trainer_overdue_after_seconds,

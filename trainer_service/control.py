@@ -196,13 +196,17 @@ class RunChannel:
 def _parse_report(line: bytes) -> RunReport | None:
     try:
         values = json.loads(line)
-        return RunReport(
+        report = RunReport(
             sequence=int(values["sequence"]),
             step=int(values["step"]),
             total_steps=int(values["total_steps"]),
             status_detail=str(values["status_detail"]),
         )
-    except (ValueError, KeyError, TypeError):
+        # One that the wire cannot carry would fail every listing of the runs, and not this run alone.
+        if not all(0 <= n < 2**63 for n in (report.sequence, report.step, report.total_steps)):
+            raise ValueError("a number is out of range")
+        return report
+    except (ValueError, OverflowError, KeyError, TypeError):
         log.warning(
             "a run's process sent a line that is no report", line=line[:200].decode("utf-8", "replace")
         )

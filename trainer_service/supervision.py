@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from trainer_service.journal import (
     RunStateChanged,
 )
 from trainer_service.launchers.port import ProcessExit, RunProcess
+from trainer_service.progress import Progress
 from trainer_service.run_directory import RunStart
 
 log = structlog.get_logger(__name__)
@@ -58,6 +60,7 @@ class Run:
         self._run_dir = run_dir
         self._snapshot = snapshot
         self._report = RunReport(sequence=0, step=0, total_steps=0)
+        self._progress = Progress()
         self._read_trouble = ""
         self._end_trouble = ""
         self._process: RunProcess | None = None
@@ -100,6 +103,8 @@ class Run:
         """Where it stands by the newest reading of its journal."""
         state, error = self._snapshot.state, self._snapshot.error
         detail = self._end_trouble or self._read_trouble or self._report.status_detail
+        if not detail and self._process is not None:
+            detail = self._progress.trouble(time.monotonic())
         if self.is_over:
             detail = ""
         elif self._unwritten_end is not None:
@@ -223,6 +228,7 @@ class Run:
         snapshot = await asyncio.to_thread(read_snapshot, self._run_dir)
         if snapshot.last_sequence > self._snapshot.last_sequence:
             self._snapshot = snapshot
+            self._progress.note(snapshot.step, time.monotonic())
             self._changed.set()
             self._changed = asyncio.Event()
             if self.is_over and self._process is not None and self.is_held:

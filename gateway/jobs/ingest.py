@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from gateway.events import CheckpointSaved, LogLine, StepMetrics
 from gateway.jobs import lifecycle
-from gateway.jobs.job import checkpoint_id
+from gateway.jobs.checkpoint_files import is_gone
+from gateway.jobs.job import JobError, checkpoint_id
 from gateway.jobs.journal import (
     CheckpointRemoved,
     CheckpointWritten,
@@ -39,7 +42,9 @@ _KINDS: Final[dict[type, str]] = {
 _LOG_LEVELS: Final = {"debug": "debug", "info": "info", "warning": "warning", "warn": "warning"}
 
 
-async def ingest(store: Store, run_id: str, entries: Sequence[JournalEntry]) -> RunRecord:
+async def ingest(
+    store: Store, artifact_root: Path, run_id: str, entries: Sequence[JournalEntry]
+) -> RunRecord:
     """Stores consecutive entries of a run in one transaction, and returns the run as it is then.
 
     Entries that are stored already are passed over. Only the run that a job holds now moves the job and is
@@ -59,7 +64,7 @@ async def ingest(store: Store, run_id: str, entries: Sequence[JournalEntry]) -> 
         for entry in fresh:
             await _keep(session, run, entry)
             if record.run_id == run.id:
-                record = await _tell(session, run, record, entry)
+                record = await _tell(session, artifact_root, run, record, entry)
             if isinstance(entry.event, RunStateChanged):
                 state = entry.event.state
         await session.runs.append_journal(
@@ -101,10 +106,16 @@ async def _keep(session: Session, run: RunRecord, entry: JournalEntry) -> None:
             )
 
 
-async def _tell(session: Session, run: RunRecord, before: JobRecord, entry: JournalEntry) -> JobRecord:
+async def _tell(
+    session: Session, artifact_root: Path, run: RunRecord, before: JobRecord, entry: JournalEntry
+) -> JobRecord:
     """Moves the job by an entry of the run that it holds, and tells watchers."""
     job, time = before.job, entry.time
     match entry.event:
+        case RunStateChanged(state=state, error=JobError() as error) if await _lost_its_checkpoint(
+            artifact_root, run, before
+        ):
+            after = lifecycle.after_loss(before, error, time)
         case RunStateChanged(state=state, error=error, reason=reason):
             after = lifecycle.after_run_state(before, state, time, reason=reason, error=error)
         case StepCompleted(step=step, total_steps=total_steps, metrics=metrics):
@@ -134,6 +145,19 @@ async def _tell(session: Session, run: RunRecord, before: JobRecord, entry: Jour
         case _:
             return before
     return await lifecycle.save(session, before, after, time)
+
+
+async def _lost_its_checkpoint(artifact_root: Path, run: RunRecord, record: JobRecord) -> bool:
+    """Whether the run came to no step of its own, and what it was to start from was removed.
+
+    An older attempt that still ran on a trainer out of reach may have done that; an older checkpoint, or the
+    base model, is another start.
+    """
+    return (
+        run.checkpoint_uri != ""
+        and record.job.current_step <= run.from_step
+        and await asyncio.to_thread(is_gone, artifact_root, run.checkpoint_uri)
+    )
 
 
 def _log_line(record_json: str) -> LogLine:

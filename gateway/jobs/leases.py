@@ -20,6 +20,8 @@ from plaudit.types.statuses import ErrorCode
 log = structlog.get_logger(__name__)
 
 _PERSIST_SECONDS: Final = 5.0
+_OWN_ABSENCE_SECONDS: Final = 1.0
+"""How much later than it should be the clock is looked at for the gateway to have been away itself."""
 
 
 @dataclass(slots=True)
@@ -34,23 +36,33 @@ class Leases:
     """A trainer's lease on its runs is the last contact with it.
 
     While it is overdue (after `overdue_seconds`) the job says since when; after `lost_seconds` the trainer
-    is lost and another run may take over. A gateway that was away counts from its own start: nothing is
-    lost for that.
+    is lost and another run may take over. What a gateway was away itself does not count: it counts from its
+    own start, and without the time in which it was stopped or had no processor.
     """
 
     def __init__(
-        self, store: Store, details: StatusDetails, *, overdue_seconds: float, lost_seconds: float
+        self,
+        store: Store,
+        details: StatusDetails,
+        *,
+        check_seconds: float,
+        overdue_seconds: float,
+        lost_seconds: float,
     ) -> None:
+        """`check` is to be called every `check_seconds`."""
         self._store = store
         self._details = details
         self._overdue_seconds = overdue_seconds
         self._lost_seconds = lost_seconds
+        self._check_seconds = check_seconds
         self._contacts: dict[str, _Contact] = {}
-        self._started_at = asyncio.get_running_loop().time()
+        self._absent_seconds = 0.0
+        self._looked_at = asyncio.get_running_loop().time()
+        self._started_at = self._looked_at
 
     async def renew(self, trainer_id: str, address: str) -> None:
         """Notes that the trainer has answered."""
-        now, time = asyncio.get_running_loop().time(), datetime.now(UTC)
+        now, time = self._now(), datetime.now(UTC)
         contact = self._contacts.setdefault(trainer_id, _Contact(address, now, time, -_PERSIST_SECONDS))
         moved = contact.address != address
         contact.address, contact.at, contact.time = address, now, time
@@ -64,7 +76,7 @@ class Leases:
         async with self._store.snapshot() as session:
             runs = await session.runs.current()
             trainers = {trainer.id: trainer for trainer in await session.trainers.list()}
-        now = asyncio.get_running_loop().time()
+        now = self._now()
         for run in runs:
             contact = self._contacts.get(run.trainer_id)
             silent_seconds = now - (contact.at if contact else self._started_at)
@@ -77,11 +89,30 @@ class Leases:
             else:
                 continue
             silence = f"trainer {address} has not answered since {last:%H:%M:%S} UTC"
+            if self._is_taken(address, now):
+                silence += "; another one, with another data directory, answers on its address"
             if silent_seconds >= self._lost_seconds:
                 await self._lose(run, silence)
             else:
                 seconds = round((datetime.now(UTC) - last).total_seconds())
                 await self._details.set(run.job_key, run.id, f"{silence} ({seconds} s)")
+
+    def _is_taken(self, address: str, now: float) -> bool:
+        """Whether a trainer answers on the address; asked where the one that was there is silent."""
+        return any(
+            contact.address == address and now - contact.at < self._overdue_seconds
+            for contact in self._contacts.values()
+        )
+
+    def _now(self) -> float:
+        """Seconds on a clock that stands still while the gateway is away."""
+        time = asyncio.get_running_loop().time()
+        paused_seconds = time - self._looked_at - self._check_seconds
+        self._looked_at = time
+        if paused_seconds > _OWN_ABSENCE_SECONDS:
+            log.warning("the gateway itself was stopped for a while", seconds=round(paused_seconds, 1))
+            self._absent_seconds += paused_seconds
+        return time - self._absent_seconds
 
     async def _lose(self, run: RunRecord, silence: str) -> None:
         async with self._store.transaction() as session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import structlog
 
@@ -23,6 +24,7 @@ class Reconciler:
     def __init__(
         self,
         store: Store,
+        artifact_root: Path,
         trainers: Sequence[str],
         *,
         poll_seconds: float = 1.0,
@@ -33,8 +35,14 @@ class Reconciler:
         others.
         """
         details = StatusDetails(store)
-        self._leases = Leases(store, details, overdue_seconds=overdue_seconds, lost_seconds=lost_seconds)
-        self._scheduler = Scheduler(store, details)
+        self._leases = Leases(
+            store,
+            details,
+            check_seconds=poll_seconds,
+            overdue_seconds=overdue_seconds,
+            lost_seconds=lost_seconds,
+        )
+        self._scheduler = Scheduler(store, details, artifact_root)
         self._poll_seconds = poll_seconds
         self._nudge = asyncio.Event()
         links: dict[str, TrainerLink] = {}
@@ -42,6 +50,7 @@ class Reconciler:
             TrainerLink(
                 address,
                 store,
+                artifact_root,
                 self._leases,
                 details,
                 links,

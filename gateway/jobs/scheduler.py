@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import structlog
 
 from gateway.events import AttemptStarted
 from gateway.jobs import lifecycle
+from gateway.jobs.checkpoint_files import is_gone
 from gateway.jobs.details import StatusDetails
 from gateway.jobs.job import checkpoint_id
 from gateway.jobs.run_specs import Unresolved, resolve
 from gateway.jobs.transitions import JobEvent, status_after
 from gateway.store import Session, Store
+from gateway.store.checkpoints import CheckpointRecord
 from gateway.store.ids import new_id
 from gateway.store.jobs import JobRecord
 from plaudit.types.statuses import JobStatus
@@ -40,9 +44,10 @@ class TrainerPlaces:
 class Scheduler:
     """Assigns jobs. The intent (run, attempt, trainer) is stored before any trainer is asked."""
 
-    def __init__(self, store: Store, details: StatusDetails) -> None:
+    def __init__(self, store: Store, details: StatusDetails, artifact_root: Path) -> None:
         self._store = store
         self._details = details
+        self._artifact_root = artifact_root
 
     async def assign(self, trainers: Sequence[TrainerPlaces]) -> set[str]:
         """Assigns what can be assigned, tells the other jobs what they wait for; ids of trainers with new
@@ -87,7 +92,7 @@ class Scheduler:
             failed = lifecycle.moved(record, JobStatus.FAILED, time, error=unresolved.error)
             await lifecycle.save(session, record, failed, time)
             return
-        checkpoint = await session.checkpoints.newest(record.key, await session.runs.line(record.key))
+        checkpoint = await self._newest_checkpoint(session, record, time)
         from_step = checkpoint.step if checkpoint else 0
         attempt = record.job.attempt + 1
         run_id = new_id("run")
@@ -111,6 +116,18 @@ class Scheduler:
         )
         await lifecycle.save(session, record, replace(after, run_id=run_id, job=job), time)
         log.info("a job is assigned", job_id=job.id, run_id=run_id, attempt=attempt, trainer_id=trainer_id)
+
+    async def _newest_checkpoint(
+        self, session: Session, record: JobRecord, time: datetime
+    ) -> CheckpointRecord | None:
+        """The newest checkpoint whose files are there; the store notes which are gone."""
+        line = await session.runs.line(record.key)
+        while checkpoint := await session.checkpoints.newest(record.key, line):
+            if not await asyncio.to_thread(is_gone, self._artifact_root, checkpoint.uri):
+                return checkpoint
+            log.warning("a checkpoint is gone", job_id=record.job.id, uri=checkpoint.uri)
+            await session.checkpoints.mark_removed(record.key, checkpoint.uri, time)
+        return None
 
 
 async def _free_places(session: Session, trainers: Sequence[TrainerPlaces]) -> Mapping[str, int]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, MutableMapping, Sequen
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -78,6 +79,7 @@ class TrainerLink:
         self,
         address: str,
         store: Store,
+        artifact_root: Path,
         leases: Leases,
         details: StatusDetails,
         links: MutableMapping[str, TrainerLink],
@@ -90,6 +92,7 @@ class TrainerLink:
         """
         self.address = address
         self._store = store
+        self._artifact_root = artifact_root
         self._leases = leases
         self._details = details
         self._links = links
@@ -236,7 +239,7 @@ class TrainerLink:
         try:
             async with aclosing(in_batches(entries, _ENTRIES_PER_TRANSACTION)) as batches:
                 async for batch in batches:
-                    run = await ingest(self._store, run.id, batch)
+                    run = await ingest(self._store, self._artifact_root, run.id, batch)
                     if run.phase is RunPhase.ENDED:
                         self.wake()
                         return

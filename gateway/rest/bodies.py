@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from typing import Any, Final
 
 from starlette.requests import Request
 
 from plaudit.errors import DeadlineExceededError, InvalidArgumentError, ResourceExhaustedError
-from plaudit.types.validation import TOO_DEEP, json_fault, shown
+from plaudit.types.validation import TOO_DEEP, json_fault, load_json, shown
 
 MAX_JSON_BYTES: Final = 1024 * 1024
 IDLE_SECONDS: Final = 60.0
@@ -67,7 +66,7 @@ async def read_json_object(request: Request) -> dict[str, Any]:
                 reason="BODY_TOO_LARGE",
             )
     try:
-        value = json.loads(data.decode("utf-8"))
+        value = load_json(data.decode("utf-8"))
     except RecursionError:
         raise InvalidArgumentError.of("(request)", f"the body {TOO_DEEP}") from None
     except ValueError as error:

@@ -11,7 +11,7 @@ import aiosqlite
 
 from gateway.jobs.job import Job, JobError
 from gateway.store._times import from_micros, optional_from_micros, optional_to_micros, to_micros
-from plaudit.types.jobs import TrainingJobSpec
+from plaudit.types.jobs import accepted_job_spec
 from plaudit.types.statuses import JobStatus
 
 
@@ -169,7 +169,7 @@ def _record(row: Any) -> JobRecord:
     ) = row  # fmt: skip
     job = Job(
         id=job_id,
-        spec=TrainingJobSpec.model_validate_json(spec),
+        spec=accepted_job_spec(json.loads(spec)),
         status=JobStatus(status),
         status_detail=detail,
         error=JobError(error_code, error_message) if error_code is not None else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -42,7 +43,8 @@ class CheckpointStore:
     """Writes the checkpoints of a run under `jobs/{job_id}/attempt-{n}/` and keeps the newest.
 
     Of a job the `keep` newest stay, those of its earlier attempts included. `announce` is told of each that
-    is complete, and of each that is about to be removed, before its files go.
+    is complete, and of each that is about to be removed, before its files go. Once a later attempt of the job
+    has a store, this one removes nothing more: the later one may have started from any of them.
     """
 
     def __init__(
@@ -59,6 +61,8 @@ class CheckpointStore:
         self._attempt = attempt
         self._keep = keep
         self._announce = announce
+        # Tells an earlier attempt that still runs, on a trainer out of reach, that it was superseded.
+        (self._root / self._job / f"attempt-{attempt}").mkdir(parents=True, exist_ok=True)
 
     def save(self, step: int, prompts_consumed: int, write: Callable[[Path], None]) -> None:
         """Takes a checkpoint after `step`: `write` puts the files into a folder that then gets its name."""
@@ -77,13 +81,24 @@ class CheckpointStore:
         self._prune()
 
     def _prune(self) -> None:
+        if self._is_superseded():
+            return
         for uri, step in self._all()[self._keep :]:
             self._announce(CheckpointRemoved(step, str(uri)))
             folder = self._root / uri
             # Renamed first: what is half deleted must not look like a checkpoint.
             doomed = folder.with_name(f".{folder.name}.removed")
-            folder.rename(doomed)
-            shutil.rmtree(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+            # Another attempt that has not noticed yet that it is over may remove the same one.
+            with contextlib.suppress(FileNotFoundError):
+                folder.rename(doomed)
+        # What a killed process left half written or half deleted, this attempt's or an earlier one's.
+        for leftover in (self._root / self._job).glob("attempt-*/.checkpoint-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def _is_superseded(self) -> bool:
+        attempts = (_ATTEMPT.fullmatch(folder.name) for folder in (self._root / self._job).iterdir())
+        return any(int(match[1]) > self._attempt for match in attempts if match)
 
     def _all(self) -> list[tuple[PurePosixPath, int]]:
         """Checkpoints of the job, newest first."""

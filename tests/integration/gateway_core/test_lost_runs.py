@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
+import time
+from pathlib import Path
 
 from gateway_room import Room, eventually, job_spec, reached, run_of, shown, started_run, told
 from scripted_trainer import ScriptedRun, ScriptedTrainer
 
 from gateway.events import AttemptStarted, StatusChanged, StepMetrics
+from gateway.jobs.job import JobError
 from plaudit.errors import InvalidArgumentError
 from plaudit.trainer.v1 import trainer_service_pb2 as pb
 from plaudit.types.statuses import JobStatus
@@ -368,3 +372,105 @@ async def test_another_trainer_on_the_same_address_does_not_hold_the_runs_of_the
     again.change(pb.RUN_STATE_COMPLETED)
     await room.wait_for_status(job_id, "completed")
     assert (await gateway.jobs.get(job_id)).attempt == 2
+
+
+def checkpoint_files(room: Room, run: ScriptedRun, step: int) -> Path:
+    folder = room.folder / "artifacts" / run.checkpoint_uri(step)
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+    return folder
+
+
+async def test_a_checkpoint_that_an_attempt_out_of_reach_removed_is_not_started_from(room: Room) -> None:
+    old_trainer = await room.add_trainer()
+    await room.open(trainer_lost_after_seconds=0.6)
+    job_id, old = await started_run(room)
+    old.change(pb.RUN_STATE_RUNNING)
+    old.steps(1, 4)
+    files = {}
+    for step in (2, 3, 4):
+        files[step] = checkpoint_files(room, old, step)
+        old.checkpoint(step)
+    await eventually("step 4", lambda: reached(room, job_id, 4))
+    # It goes on where nobody hears of it, and keeps its newest checkpoints only.
+    shutil.rmtree(files[4])
+    new_trainer = await room.add_trainer(places=4)
+    await room.close()
+    await old_trainer.stop()
+    gateway = await room.open(trainer_lost_after_seconds=0.6)
+    new = await run_of(room, job_id, attempt=2, trainer=1)
+    assert new.request.checkpoint_uri == old.checkpoint_uri(3)
+    assert await shown(room, job_id, "current_step") == 3
+
+    # This one is removed between the choice and the start of training: no fault of the job.
+    shutil.rmtree(files[3])
+    new.fail("model_error", "there is no checkpoint")
+    third = await run_of(room, job_id, attempt=3, trainer=1)
+    assert third.request.checkpoint_uri == old.checkpoint_uri(2)
+    third.change(pb.RUN_STATE_RUNNING)
+    third.steps(3, 3)
+    await eventually("step 3", lambda: reached(room, job_id, 3))
+    # Past its own first step a missing folder explains nothing.
+    shutil.rmtree(files[2])
+    third.fail("model_error", "it broke")
+    await room.wait_for_status(job_id, "failed")
+    assert (await gateway.jobs.get(job_id)).error == JobError("model_error", "it broke")
+    await gateway.jobs.resume(job_id)
+    fourth = await run_of(room, job_id, attempt=4, trainer=1)
+    assert fourth.request.checkpoint_uri == ""
+    assert new_trainer.newest() is fourth
+
+
+async def test_an_artifact_root_that_is_not_reached_says_nothing_of_checkpoints(room: Room) -> None:
+    await room.add_trainer()
+    await room.open()
+    job_id, run = await started_run(room)
+    files = checkpoint_files(room, run, 2)
+    run.steps(1, 2)
+    run.checkpoint(2)
+    shutil.rmtree(files.parent)
+    run.fail("process_died")
+    again = await run_of(room, job_id, attempt=2)
+    assert again.request.checkpoint_uri == run.checkpoint_uri(2)
+
+
+async def test_a_trainer_that_comes_back_with_an_empty_data_directory_is_told_from_the_one_before(
+    room: Room,
+) -> None:
+    trainer = await room.add_trainer()
+    await room.open(trainer_lost_after_seconds=2.0)
+    job_id, run = await started_run(room)
+    run.change(pb.RUN_STATE_RUNNING)
+    run.step(1)
+    await eventually("step 1", lambda: reached(room, job_id, 1))
+    await trainer.stop()
+    trainer.trainer_id, trainer.runs = "trainer_new", {}
+    await trainer.start()
+    taken = "; another one, with another data directory, answers on its address"
+
+    async def says_so() -> bool:
+        return taken in await shown(room, job_id, "status_detail")
+
+    await eventually("what is on the address", says_so)
+    again = await run_of(room, job_id, attempt=2)
+    again.change(pb.RUN_STATE_COMPLETED)
+    await room.wait_for_status(job_id, "completed")
+
+
+async def test_a_gateway_that_was_stopped_itself_loses_no_trainer(
+    room: Room,
+) -> None:
+    await room.add_trainer()
+    gateway = await room.open(trainer_lost_after_seconds=1.5)
+    job_id, run = await started_run(room)
+    run.change(pb.RUN_STATE_RUNNING)
+    run.step(1)
+    await eventually("step 1", lambda: reached(room, job_id, 1))
+    # As after SIGSTOP and SIGCONT: nothing of the gateway ran, and its clock went on.
+    time.sleep(2.5)
+    await asyncio.sleep(0.5)
+    run.change(pb.RUN_STATE_COMPLETED)
+    await room.wait_for_status(job_id, "completed")
+    assert (await gateway.jobs.get(job_id)).attempt == 1
+    details = [e.payload.detail for e in await room.events(job_id) if isinstance(e.payload, StatusChanged)]
+    assert not any("has not answered" in detail for detail in details)

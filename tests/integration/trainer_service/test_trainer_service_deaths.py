@@ -154,14 +154,12 @@ async def test_leftovers_of_a_killed_service_and_a_killed_keeper_are_found(
     await trainer.start_run(steps=10_000, step_seconds=0.05, deaf=True, children=True)
     await trainer.until(lambda run: run.step >= 1)
     assert trainer.process is not None
-    keeper = await keeper_of(trainer)
+    keeper, pid = await keeper_of(trainer), trainer.process.pid
     trainer.process.send_signal(signal.SIGSTOP)  # so that it does not clean up between the two kills
-    while psutil.Process(trainer.process.pid).status() != psutil.STATUS_STOPPED:
-        await asyncio.sleep(0.01)
+    await trainer.until_true(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     os.kill(keeper, signal.SIGKILL)
     await trainer.kill()
-    while keeper in trainer.processes("run_1"):  # a killed process takes a moment to be gone
-        await asyncio.sleep(0.01)
+    await trainer.until_true(lambda: keeper not in trainer.processes("run_1"))  # dying takes a moment
     assert len(trainer.processes("run_1")) == 3
     await trainer.start()
     assert trainer.processes("run_1") == []

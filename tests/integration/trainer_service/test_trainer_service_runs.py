@@ -3,6 +3,9 @@
 import asyncio
 import json
 import math
+import os
+import re
+import signal
 
 import grpc
 import grpc.aio
@@ -13,7 +16,7 @@ from trainer_process import PATIENCE, InnerTrainer, Trainer, spec, start_request
 from plaudit.errors import FailedPreconditionError, InvalidArgumentError, PlauditError
 from plaudit.rpc import error_from_rpc
 from plaudit.trainer.v1 import trainer_service_pb2 as pb
-from trainer_service import runs
+from trainer_service import progress, runs
 
 
 async def refusal(call: object) -> PlauditError:
@@ -122,6 +125,24 @@ async def test_what_a_run_waits_for_is_shown_without_a_journal_entry(trainer: In
     await cancel(trainer)  # type: ignore[misc]
     run = await trainer.until(lambda run: run.state == pb.RUN_STATE_CANCELLED)
     assert run.status_detail == ""
+
+
+async def test_a_run_whose_process_is_stopped_says_since_when(
+    trainer: InnerTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_LEAST_SECONDS", 1.0)
+    await trainer.start_run(steps=100_000, step_seconds=0.02)
+    run = await trainer.until(lambda run: run.step >= 5)
+    assert run.status_detail == ""
+    processes = trainer.processes("run_1")
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    run = await trainer.until(lambda run: run.status_detail != "")
+    assert re.match(r"no step since \d\d:\d\d:\d\d UTC \(\d+ s; a step took ", run.status_detail)
+    for process in processes:
+        os.kill(process, signal.SIGCONT)
+    await trainer.until(lambda run: run.status_detail == "")
+    await cancel(trainer, grace=0.0)  # type: ignore[misc]
 
 
 async def test_a_run_that_sends_no_reports_is_followed_by_its_journal(trainer: InnerTrainer) -> None:

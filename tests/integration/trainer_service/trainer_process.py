@@ -71,6 +71,11 @@ class Trainer:
             while await asyncio.to_thread(self.processes, run_id):  # noqa: ASYNC110  # nor is it told this
                 await asyncio.sleep(0.02)
 
+    async def until_true(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not holds():  # noqa: ASYNC110  # the kernel does not tell it
+                await asyncio.sleep(0.01)
+
 
 class InnerTrainer(Trainer):
     """Its service runs in the test's own process: starting takes no time, killing is not possible."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from stored_jobs import add_job, add_run
@@ -26,6 +27,7 @@ from gateway.store.runs import RunPhase
 from plaudit.errors import InternalError
 from plaudit.types.statuses import JobStatus, RunState
 
+NO_FILES = Path("/nonexistent")
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
@@ -62,7 +64,7 @@ async def test_entries_that_come_again_count_once(store: Store, seed: int) -> No
     while stored < len(journal):
         start = rng.randint(max(0, stored - 9), stored)
         end = min(len(journal), start + rng.randint(1, 12))
-        run = await ingest(store, run_id, journal[start:end])
+        run = await ingest(store, NO_FILES, run_id, journal[start:end])
         stored = max(stored, end)
         assert run.last_sequence == stored
     assert run.phase is RunPhase.ENDED
@@ -81,14 +83,14 @@ async def test_entries_that_come_again_count_once(store: Store, seed: int) -> No
 async def test_a_missing_entry_is_noticed_and_nothing_of_it_is_stored(store: Store) -> None:
     record, run_id = await a_run(store)
     journal = a_journal(9)
-    await ingest(store, run_id, journal[:4])
+    await ingest(store, NO_FILES, run_id, journal[:4])
     number = await store.newest_event()
     for wrong in (journal[5:8], [journal[4], journal[6]]):
         with pytest.raises(InternalError) as gap:
-            await ingest(store, run_id, wrong)
+            await ingest(store, NO_FILES, run_id, wrong)
         assert gap.value.reason == "JOURNAL_GAP"
     assert await store.newest_event() == number
-    await ingest(store, run_id, journal[4:])
+    await ingest(store, NO_FILES, run_id, journal[4:])
     async with store.snapshot() as reading:
         after = await reading.jobs.find(record.job.id)
     assert after is not None
@@ -97,7 +99,7 @@ async def test_a_missing_entry_is_noticed_and_nothing_of_it_is_stored(store: Sto
 
 async def test_entries_of_a_newer_trainer_are_passed_over(store: Store) -> None:
     _, run_id = await a_run(store)
-    run = await ingest(store, run_id, entries(RunStateChanged(RunState.STARTING), UnknownEntry()))
+    run = await ingest(store, NO_FILES, run_id, entries(RunStateChanged(RunState.STARTING), UnknownEntry()))
     assert (run.last_sequence, run.phase) == (2, RunPhase.STARTED)
 
 
@@ -115,7 +117,7 @@ async def test_entries_of_a_newer_trainer_are_passed_over(store: Store) -> None:
 )
 async def test_log_records_become_lines(store: Store, record_json: str, line: LogLine) -> None:
     record, run_id = await a_run(store)
-    await ingest(store, run_id, entries(LogRecord(record_json)))
+    await ingest(store, NO_FILES, run_id, entries(LogRecord(record_json)))
     events = await store.events_after(0, job_id=record.job.id, limit=9)
     assert events[-1].payload == line
 
@@ -143,7 +145,7 @@ async def test_what_a_failure_means(
     async with store.transaction() as session:
         await session.jobs.save(replace(record, job=replace(record.job, status=before)))
     cause = JobError(code, "it broke") if code else None
-    await ingest(store, run_id, entries(RunStateChanged(RunState.FAILED, cause)))
+    await ingest(store, NO_FILES, run_id, entries(RunStateChanged(RunState.FAILED, cause)))
     async with store.snapshot() as reading:
         found = await reading.jobs.find(record.job.id)
     assert found is not None

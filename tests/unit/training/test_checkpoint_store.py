@@ -106,3 +106,38 @@ def test_nothing_outside_of_the_artifact_root_is_opened(tmp_path, uri):
     (tmp_path / "elsewhere" / "manifest.json").write_text(json.dumps({"step": 1, "files": {}}))
     with pytest.raises(CheckpointError, match="outside"):
         open_checkpoint(root, uri)
+
+
+def test_a_superseded_attempt_removes_nothing_more(tmp_path):
+    told = []
+    old = store(tmp_path, told, attempt=1, keep=1)
+    old.save(2, 8, write("a"))
+    # The second attempt is told to start from step 2 while the first still runs, out of reach.
+    store(tmp_path, [], attempt=2, keep=1)
+    old.save(4, 16, write("a"))
+    assert [e for e in told if isinstance(e, CheckpointRemoved)] == []
+    assert open_checkpoint(tmp_path, "jobs/job/attempt-1/checkpoint-000002").step == 2
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path):
+    first = store(tmp_path, [], attempt=1)
+    first.save(2, 8, write("a"))
+    folder = tmp_path / "jobs/job/attempt-1"
+    for name in (".checkpoint-000004.unfinished", ".checkpoint-000001.removed"):
+        (folder / name).mkdir()
+        (folder / name / "half").write_text("x")
+    told = []
+    store(tmp_path, told, attempt=2).save(4, 16, write("b"))
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint-000002"]
+    assert [type(e) for e in told] == [CheckpointSaved]
+
+
+def test_a_removal_that_was_cut_off_does_not_stop_the_next(tmp_path):
+    told = []
+    one = store(tmp_path, told, keep=1)
+    one.save(2, 8, write("a"))
+    doomed = tmp_path / "jobs/job/attempt-1/.checkpoint-000002.removed"
+    doomed.mkdir()
+    (doomed / "half").write_text("x")
+    one.save(4, 16, write("b"))
+    assert sorted(path.name for path in doomed.parent.iterdir()) == ["checkpoint-000004"]
