@@ -22,7 +22,7 @@ _RESTARTED: Final = frozenset({ErrorCode.PROCESS_DIED, ErrorCode.TRAINER_LOST})
 
 _WAYS_OUT: Final = {
     JobEvent.PAUSE: "only a job that is not over can be paused",
-    JobEvent.RESUME: "only a paused or failed job can be resumed; start a new job to go further",
+    JobEvent.RESUME: "only a paused or failed job can be resumed",
     JobEvent.CANCEL: "only a job that is not over can be cancelled",
 }
 

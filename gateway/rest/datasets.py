@@ -96,6 +96,8 @@ async def _upload(gateway: Gateway, body: Body, content_type: str | None) -> Sto
                 case TextPart(name, text):
                     if name not in _FIELDS:
                         raise _unknown(name)
+                    if name in fields:
+                        raise InvalidArgumentError.of(name, "is sent twice; send it once")
                     fields[name] = text
                 case FileBegin(name):
                     files += 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 
 from plaudit.errors import InvalidArgumentError
+from plaudit.types.validation import load_json
 
 
 def read_job_file(path: Path) -> object:
@@ -20,7 +20,7 @@ def read_job_file(path: Path) -> object:
         ) from None
     is_json = path.suffix == ".json" or name == "-"
     try:
-        return json.loads(text) if is_json else tomllib.loads(text)
+        return load_json(text) if is_json else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         kind = "JSON" if is_json else "TOML"
         raise InvalidArgumentError.of("file", f"{name!r} is not {kind} ({error}); mend it there") from None

@@ -20,6 +20,7 @@ from rich.text import Text
 from plaudit.client import Client
 
 _RETRY_SECONDS: Final = 3.0
+_WIDE: Final = 1_000
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 AddressOption = Annotated[
@@ -72,8 +73,9 @@ def plain(value: object) -> Any:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Prints rows under headings."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for index, column in enumerate(columns):
+        # The first column is what people copy.
+        table.add_column(column, overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*(Text(printable(cell(value))) for value in row))
     console().print(table)
@@ -102,5 +104,5 @@ def cell(value: object) -> str:
 
 
 def console() -> Console:
-    """The terminal, or plain text where stdout is none. NO_COLOR is honoured by rich."""
-    return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+    """The terminal, or plain text, a row a line, where stdout is none. NO_COLOR is honoured by rich."""
+    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _WIDE)

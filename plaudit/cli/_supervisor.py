@@ -7,6 +7,7 @@ every service sees it and stops.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import logging.handlers
@@ -22,6 +23,7 @@ from typing import Final
 import structlog
 
 from plaudit.errors import UnavailableError
+from plaudit.service import unusable_folder
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +43,8 @@ class ServiceCommand:
     """How a service is started: `python -m {module}` with options and variables of its own.
 
     `address_options` maps the names of its announced addresses to its command-line options, so that a service
-    that took free ports gets the same ones again when it is restarted.
+    that took free ports gets the same ones again when it is restarted. An address that is not among
+    `addresses` is the service's own setting.
     """
 
     name: str
@@ -95,6 +98,7 @@ class _Service:
             *(
                 part
                 for name, option in self.command.address_options.items()
+                if name in self.addresses
                 for part in (option, self.addresses[name])
             ),
             stdin=asyncio.subprocess.PIPE,
@@ -106,6 +110,7 @@ class _Service:
         assert process.stdout is not None
         assert process.stderr is not None
         errors = asyncio.create_task(self._pump(process.stderr))
+        self._pumps = [errors]
         try:
             line = await asyncio.wait_for(process.stdout.readline(), _START_SECONDS)
             announced = json.loads(line)
@@ -153,12 +158,12 @@ class _Service:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        process.send_signal(signal.SIGTERM)
+        _signal(process, signal.SIGTERM)
         try:
             await asyncio.wait_for(process.wait(), _STOP_SECONDS)
         except TimeoutError:
             log.warning("a service did not drain in time and is killed", service=self.command.name)
-            process.kill()
+            _signal(process, signal.SIGKILL)
             await process.wait()
 
     async def _pump(self, stream: asyncio.StreamReader) -> None:
@@ -175,12 +180,21 @@ class _Service:
             self._tail = [*self._tail[-(_TAIL_LINES - 1) :], text]
 
 
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    # Its own send_signal would take the status of a process that has just ended away from asyncio's watcher.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, number)
+
+
 def _open_log(path: Path, name: str) -> logging.Logger:
-    path.parent.mkdir(parents=True, exist_ok=True)
     logger = logging.Logger(f"plaudit.supervised.{name}")
-    handler = logging.handlers.RotatingFileHandler(
-        path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8"
-    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.handlers.RotatingFileHandler(
+            path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8"
+        )
+    except OSError as error:
+        raise unusable_folder(path.parent, error) from None
     logger.addHandler(handler)
     return logger
 
@@ -188,24 +202,32 @@ def _open_log(path: Path, name: str) -> logging.Logger:
 def local_services(
     data_dir: Path,
     *,
-    gateway_grpc: str,
-    gateway_http: str,
-    trainer: str,
-    reward: str,
+    gateway_grpc: str | None,
+    gateway_http: str | None,
+    trainer: str | None,
+    reward: str | None,
 ) -> Sequence[ServiceCommand]:
-    """The services of one machine over one data directory; the gateway's is completed by `with_peers`."""
+    """The services of one machine over one data directory; `start_local` tells the gateway its peers.
+
+    An address that is None is the service's own setting.
+    """
     shared = {"PLAUDIT_DATA_DIR": str(data_dir)}
+    address = {"address": "--address"}
     return (
-        ServiceCommand("reward", "reward_service", {"address": "--address"}, {"address": reward}, shared),
-        ServiceCommand("trainer", "trainer_service", {"address": "--address"}, {"address": trainer}, shared),
+        ServiceCommand("reward", "reward_service", address, _given(address=reward), shared),
+        ServiceCommand("trainer", "trainer_service", address, _given(address=trainer), shared),
         ServiceCommand(
             "gateway",
             "gateway",
             {"grpc_address": "--grpc-address", "http_address": "--http-address"},
-            {"grpc_address": gateway_grpc, "http_address": gateway_http},
+            _given(grpc_address=gateway_grpc, http_address=gateway_http),
             shared,
         ),
     )
+
+
+def _given(**addresses: str | None) -> dict[str, str]:
+    return {name: address for name, address in addresses.items() if address is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,10 +131,12 @@ def _show_live(events: Iterator[models.JobEvent], view: _JobView) -> None:
     out = console()
     with Live(_render(view), console=out, refresh_per_second=8, transient=False) as live:
         for event in events:
-            for line in view.take(event):
-                if not isinstance(event.body, models.StepMetrics):
-                    out.print(Text(line, style="dim"))
+            lines = list(view.take(event))
+            # First, as what is printed above draws what stands below once more.
             live.update(_render(view))
+            if not isinstance(event.body, models.StepMetrics):
+                for line in lines:
+                    out.print(Text(line, style="dim"))
 
 
 def _render(view: _JobView) -> RenderableType:

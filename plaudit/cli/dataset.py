@@ -26,7 +26,10 @@ def upload(
 ) -> None:
     """Upload a file; the same bytes give the same dataset."""
     with connect(address) as client:
-        _print(client.datasets.upload(file, name=name), as_json)
+        dataset = client.datasets.upload(file, name=name)
+    _print(dataset, as_json)
+    if dataset.name != (file.stem if name is None else name):
+        typer.echo(f"these bytes were there already, as dataset {dataset.name}", err=True)
 
 
 @app.command("list")

@@ -104,9 +104,12 @@ def _services(folder: Path) -> Iterator[LocalAddresses]:
     commands = local_services(
         folder, gateway_grpc=_FREE_PORT, gateway_http=_FREE_PORT, trainer=_FREE_PORT, reward=_FREE_PORT
     )
+    starting = asyncio.run_coroutine_threadsafe(start_local(supervisor, commands), loop)
     try:
-        yield asyncio.run_coroutine_threadsafe(start_local(supervisor, commands), loop).result()
+        yield starting.result()
     finally:
+        # An interrupt ends our waiting, not what we wait for.
+        starting.cancel()
         asyncio.run_coroutine_threadsafe(supervisor.stop(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

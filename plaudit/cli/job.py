@@ -9,9 +9,18 @@ from typing import Annotated
 import typer
 
 from plaudit.cli._job_file import read_job_file
-from plaudit.cli._output import AddressOption, JsonOption, connect, print_fields, print_json, print_table
+from plaudit.cli._output import (
+    AddressOption,
+    JsonOption,
+    connect,
+    print_fields,
+    print_json,
+    print_table,
+    printable,
+)
 from plaudit.cli._watching import watch_job
-from plaudit.client import models
+from plaudit.client import Client, models
+from plaudit.types.metrics import HEADLINE_METRICS
 from plaudit.types.statuses import JobStatus
 
 app = typer.Typer(help="Training jobs.", no_args_is_help=True)
@@ -39,7 +48,9 @@ def submit(
             else:
                 typer.echo("the job is good; nothing was queued")
         elif watch:
-            raise typer.Exit(watch_job(client, job.id, as_json=as_json))
+            if not as_json:
+                typer.echo(f"{job.id} {job.status}")
+            raise typer.Exit(_watch(client, job.id, as_json=as_json))
         else:
             _print_job(job, as_json)
 
@@ -49,7 +60,7 @@ def list_jobs(
     status: Annotated[
         list[JobStatus] | None, typer.Option(help="Only jobs with this status; repeatable.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most jobs to show.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Most jobs to show.")] = 20,
     as_json: JsonOption = False,
     address: AddressOption = None,
 ) -> None:
@@ -91,7 +102,7 @@ def watch(
 ) -> None:
     """Watch a job to its end: a live curve on a terminal, else plain lines; --json: one event a line."""
     with connect(address) as client:
-        raise typer.Exit(watch_job(client, job_id, after_cursor=after_cursor, as_json=as_json))
+        raise typer.Exit(_watch(client, job_id, after_cursor=after_cursor, as_json=as_json))
 
 
 @app.command()
@@ -118,7 +129,10 @@ def cancel(job_id: JobId, as_json: JsonOption = False, address: AddressOption = 
 @app.command()
 def metrics(
     job_id: JobId,
-    key: Annotated[list[str] | None, typer.Option(help="Only this metric; repeatable.")] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this metric; repeatable. Default: the main ones in a table, all in JSON."),
+    ] = None,
     from_step: Annotated[int, typer.Option(min=0, help="First step.")] = 0,
     to_step: Annotated[int, typer.Option(min=0, help="Last step. 0: the newest.")] = 0,
     max_points: Annotated[int, typer.Option(min=0, max=5000, help="Most points per metric. 0: 500.")] = 0,
@@ -133,7 +147,9 @@ def metrics(
     if as_json:
         print_json(series)
         return
-    keys = key or [k for k in series.available_keys if "/" not in k and not k.endswith("_seconds")]
+    keys = key or [name for name in HEADLINE_METRICS if name in series.available_keys]
+    for name in sorted(set(keys) - set(series.available_keys)):
+        typer.echo(printable(f"no metric {name} yet; there is {', '.join(series.available_keys)}"), err=True)
     print_table(
         ("step", *keys), ((row.step, *(row.values.get(name) for name in keys)) for row in series.metrics)
     )
@@ -143,7 +159,7 @@ def metrics(
 def completions(
     job_id: JobId,
     step: Annotated[int, typer.Option(min=0, help="Only this step. 0: all, newest first.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="Most completions to show.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Most completions to show.")] = 20,
     as_json: JsonOption = False,
     address: AddressOption = None,
 ) -> None:
@@ -169,6 +185,14 @@ def completions(
     )
 
 
+def _watch(client: Client, job_id: str, *, after_cursor: str = "", as_json: bool = False) -> int:
+    try:
+        return watch_job(client, job_id, after_cursor=after_cursor, as_json=as_json)
+    except KeyboardInterrupt:
+        typer.echo(f"not watched any more; to stop the job: plaudit job cancel {job_id}", err=True)
+        raise
+
+
 def _print_job(job: models.TrainingJob, as_json: bool) -> None:
     if as_json:
         print_json(job)
@@ -189,6 +213,6 @@ def _print_job(job: models.TrainingJob, as_json: bool) -> None:
             "created": job.created_at,
             "started": job.started_at,
             "finished": job.finished_at,
-            **{name: value for name, value in sorted(job.metrics.items()) if "/" not in name},
+            **{name: job.metrics[name] for name in HEADLINE_METRICS if name in job.metrics},
         }
     )

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from plaudit.cli._supervisor import Supervisor, local_services, start_local
 from plaudit.service import DEFAULT_ADDRESSES, configure_logging, default_data_dir, run_service
 
+_AT: Final = DEFAULT_ADDRESSES
+_DEFAULT: Final = "Default: its setting, else"
+
 
 def up(
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder of all state. Default: PLAUDIT_DATA_DIR, or a folder of your own."),
+        typer.Option(help="Folder of all state. Default: the setting data_dir, or a folder of your own."),
     ] = None,
     gateway_grpc: Annotated[
-        str, typer.Option(help="Where the gateway speaks gRPC; port 0 takes a free one.")
-    ] = DEFAULT_ADDRESSES.gateway_grpc,
+        str | None,
+        typer.Option(
+            help=f"Where the gateway speaks gRPC; port 0 takes a free one. {_DEFAULT} {_AT.gateway_grpc}."
+        ),
+    ] = None,
     gateway_http: Annotated[
-        str, typer.Option(help="Where the gateway speaks REST.")
-    ] = DEFAULT_ADDRESSES.gateway_http,
-    trainer: Annotated[str, typer.Option(help="Where the trainer listens.")] = DEFAULT_ADDRESSES.trainer,
+        str | None, typer.Option(help=f"Where the gateway speaks REST. {_DEFAULT} {_AT.gateway_http}.")
+    ] = None,
+    trainer: Annotated[
+        str | None, typer.Option(help=f"Where the trainer listens. {_DEFAULT} {_AT.trainer}.")
+    ] = None,
     reward: Annotated[
-        str, typer.Option(help="Where the built-in reward server listens.")
-    ] = DEFAULT_ADDRESSES.reward,
+        str | None, typer.Option(help=f"Where the built-in reward server listens. {_DEFAULT} {_AT.reward}.")
+    ] = None,
 ) -> None:
     """Run gateway, trainer and built-in reward server until interrupted; what dies is started again."""
     folder = (data_dir or default_data_dir()).absolute()

@@ -14,6 +14,7 @@ from plaudit.errors import InvalidArgumentError
 from plaudit.rpc import open_sync_channel
 from plaudit.service import DEFAULT_ADDRESSES
 from plaudit.types.addresses import check_address
+from plaudit.types.validation import shown
 
 
 class Client:
@@ -36,7 +37,7 @@ class Client:
         try:
             check_address(target)
         except ValueError as error:
-            raise InvalidArgumentError.of("address", f"{target!r} is refused: {error}") from None
+            raise InvalidArgumentError.of("address", f"{shown(target)} is refused: {error}") from None
         self._channel = open_sync_channel(target)
         caller = Caller(target, timeout_seconds, retry_seconds)
         self.address = target

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final, TypeVar
 
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from plaudit.client import models
-from plaudit.errors import InvalidArgumentError
+from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.gateway.v1 import dataset_service_pb2, reward_server_service_pb2, training_job_pb2
 from plaudit.gateway.v1 import training_job_service_pb2 as service_pb2
-from plaudit.types.hyperparameters import GrpoHyperparameters
-from plaudit.types.jobs import RewardBinding, TrainingJobSpec
+from plaudit.types.jobs import TrainingJobSpec, accepted_job_spec
 from plaudit.types.statuses import JobStatus
-from plaudit.types.validation import check_job_spec
+from plaudit.types.validation import check_job_spec, json_fault, shown
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 _STATUS_PREFIX = "TRAINING_JOB_STATUS_"
 
@@ -40,24 +43,38 @@ def spec_to_proto(data: object) -> training_job_pb2.TrainingJobSpec:
     """
     try:
         return _carry_spec(data)
+    except UnicodeEncodeError:
+        raise InvalidArgumentError.of("(request)", str(json_fault(data))) from None
     except _Uncarriable:
-        raise InvalidArgumentError(check_job_spec(data)[1]) from None
+        violations = check_job_spec(data)[1] or [FieldViolation("(request)", _not_json(data))]
+        raise InvalidArgumentError(violations) from None
+
+
+def carry(kind: type[AnyMessage], fields: Mapping[str, Any]) -> AnyMessage:
+    """A message with these fields, or InvalidArgumentError with every one whose value it has no place for."""
+    try:
+        return kind(**fields)
+    except (TypeError, ValueError):
+        violations = [
+            FieldViolation(name, f"{shown(value)} is refused: must be {_place(kind, name)}")
+            for name, value in fields.items()
+            if not _fits(kind, name, value)
+        ]
+        raise InvalidArgumentError(violations) from None
 
 
 def spec_from_proto(message: training_job_pb2.TrainingJobSpec) -> TrainingJobSpec:
     """A spec as the gateway keeps it; it was checked there, and a newer gateway's fields are passed over."""
-    known = GrpoHyperparameters.model_fields
-    hyperparameters = json.loads(message.hyperparameters_json or "{}")
-    return TrainingJobSpec.model_construct(
-        base_model=message.base_model,
-        dataset_id=message.dataset_id,
-        output_name=message.output_name,
-        method="grpo",
-        hyperparameters=GrpoHyperparameters.model_construct(
-            **{name: value for name, value in hyperparameters.items() if name in known}
-        ),
-        rewards=tuple(_binding_from_proto(binding) for binding in message.rewards),
-        resume_from=message.resume_from or None,
+    return accepted_job_spec(
+        {
+            "base_model": message.base_model,
+            "dataset_id": message.dataset_id,
+            "output_name": message.output_name,
+            "method": message.method,
+            "hyperparameters": json.loads(message.hyperparameters_json or "{}"),
+            "rewards": [_binding_from_proto(binding) for binding in message.rewards],
+            "resume_from": message.resume_from or None,
+        }
     )
 
 
@@ -162,6 +179,38 @@ def reward_server_from_proto(message: reward_server_service_pb2.RewardServer) ->
     )
 
 
+def _fits(kind: type[Message], name: str, value: object) -> bool:
+    try:
+        kind(**{name: value})
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _place(kind: type[Message], name: str) -> str:
+    """What a field of a message holds, for people."""
+    field = kind.DESCRIPTOR.fields_by_name[name]
+    what = _PLACES.get(field.cpp_type, "of another type")
+    return f"a list, each entry {what}" if field.is_repeated else what
+
+
+_PLACES: Final = {
+    FieldDescriptor.CPPTYPE_STRING: "text, whole characters of UTF-8 only",
+    FieldDescriptor.CPPTYPE_INT32: f"a whole number up to {2**31 - 1}",
+    FieldDescriptor.CPPTYPE_UINT32: f"a whole number from 0 to {2**32 - 1}",
+    FieldDescriptor.CPPTYPE_UINT64: f"a whole number from 0 to {2**64 - 1}",
+    FieldDescriptor.CPPTYPE_BOOL: "true or false",
+}
+
+
+def _not_json(data: object) -> str:
+    try:
+        json.dumps(data)
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"holds what JSON does not have ({error}); write it as text, or leave it out"
+    return "cannot be sent"
+
+
 class _Uncarriable(Exception):
     """Data that the message has no place for."""
 
@@ -236,15 +285,15 @@ def _json(value: Mapping[str, object]) -> str:
         raise _Uncarriable from None
 
 
-def _binding_from_proto(message: training_job_pb2.RewardBinding) -> RewardBinding:
-    return RewardBinding.model_construct(
-        name=message.name,
-        server=message.server,
-        reward=message.reward,
-        weight=message.weight if message.HasField("weight") else 1.0,
-        config=json.loads(message.config_json or "{}"),
-        timeout_seconds=message.timeout.ToNanoseconds() / 1e9,
-    )
+def _binding_from_proto(message: training_job_pb2.RewardBinding) -> dict[str, object]:
+    return {
+        "name": message.name,
+        "server": message.server,
+        "reward": message.reward,
+        "weight": message.weight if message.HasField("weight") else 1.0,
+        "config": json.loads(message.config_json or "{}"),
+        "timeout_seconds": message.timeout.ToNanoseconds() / 1e9,
+    }
 
 
 def _event_body(message: service_pb2.TrainingJobEvent) -> models.EventBody | None:

@@ -129,6 +129,8 @@ def error_from_rpc(failure: grpc.RpcError, *, target: str = "") -> errors.Plaudi
         return errors.NotFoundError(message, field=field, reason=reason)
     if cls is errors.UnavailableError and reason is None and target:
         message = f"{target} cannot be reached ({message}); is it running?"
+    if cls is errors.UnimplementedError and reason is None and target:
+        message = f"{target} does not know this call; is it another service, or older than this client?"
     if cls is None:
         return errors.PlauditError(f"{code.name}: {message}", reason=reason or code.name)
     return cls(message, reason=reason, retry_after=retry_after)

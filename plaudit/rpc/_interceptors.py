@@ -11,9 +11,10 @@ from typing import Any
 import grpc
 import grpc.aio
 import structlog
+from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
-from plaudit.errors import InternalError, PlauditError
+from plaudit.errors import InternalError, InvalidArgumentError, PlauditError
 from plaudit.rpc._errors import status_of
 
 log = structlog.get_logger(__name__)
@@ -48,8 +49,11 @@ def _streaming(handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.Rp
         else grpc.unary_stream_rpc_method_handler
     )
 
+    deserializer, parse = _parsing(handler)
+
     async def streaming(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
+            request = parse(request)
             # Closed at once where the client breaks off, so that the servicer lets go of what it holds.
             async with aclosing(serve(request, context)) as responses:
                 async for response in responses:
@@ -59,9 +63,7 @@ def _streaming(handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.Rp
         except Exception as error:
             await _abort(context, method, error)
 
-    wrapped: grpc.RpcMethodHandler[Any, Any] = make(
-        streaming, handler.request_deserializer, handler.response_serializer
-    )
+    wrapped: grpc.RpcMethodHandler[Any, Any] = make(streaming, deserializer, handler.response_serializer)
     return wrapped
 
 
@@ -73,18 +75,38 @@ def _unary(handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.RpcMet
         else grpc.unary_unary_rpc_method_handler
     )
 
+    deserializer, parse = _parsing(handler)
+
     async def unary(request: Any, context: Any) -> Any:
         try:
-            return await serve(request, context)
+            return await serve(parse(request), context)
         except _NO_HANDLING:
             raise
         except Exception as error:
             return await _abort(context, method, error)
 
-    wrapped: grpc.RpcMethodHandler[Any, Any] = make(
-        unary, handler.request_deserializer, handler.response_serializer
-    )
+    wrapped: grpc.RpcMethodHandler[Any, Any] = make(unary, deserializer, handler.response_serializer)
     return wrapped
+
+
+def _parsing(handler: grpc.RpcMethodHandler[Any, Any]) -> tuple[Any, Callable[[Any], Any]]:
+    """A deserializer for gRPC, and what is left to do with what it gives.
+
+    gRPC answers a single request that it cannot read with UNKNOWN, so here it is read after gRPC.
+    """
+    read = handler.request_deserializer
+    if handler.request_streaming or read is None:
+        return read, lambda request: request
+
+    def parse(data: bytes) -> Any:
+        try:
+            return read(data)
+        except DecodeError as error:
+            raise InvalidArgumentError.of(
+                "(request)", f"cannot be read ({error}); send what the proto file says, text in UTF-8"
+            ) from None
+
+    return None, parse
 
 
 async def _abort(context: Any, method: str, error: Exception) -> None:

@@ -1,6 +1,6 @@
 """What every service process of ours does the same way: settings, logs, data directory, life and death."""
 
-from plaudit.service._lifecycle import DataDirectory, exit_when_closed, run_service
+from plaudit.service._lifecycle import DataDirectory, exit_when_closed, run_service, unusable_folder
 from plaudit.service._logging import configure_logging
 from plaudit.service._settings import DEFAULT_ADDRESSES, ServiceSettings, default_data_dir
 
@@ -12,4 +12,5 @@ __all__ = [
     "default_data_dir",
     "exit_when_closed",
     "run_service",
+    "unusable_folder",
 ]

@@ -16,6 +16,14 @@ from typing import Self
 from plaudit.errors import FailedPreconditionError, PlauditError
 
 
+def unusable_folder(path: Path, error: OSError) -> FailedPreconditionError:
+    """The error of a folder for state that cannot be made or written."""
+    return FailedPreconditionError(
+        f"{path} cannot be used as a folder ({error.strerror}); choose another data directory",
+        reason="DATA_DIR_UNUSABLE",
+    )
+
+
 class DataDirectory:
     """A folder that one process owns at a time; locked while the context is open.
 
@@ -27,9 +35,11 @@ class DataDirectory:
         self._lock_fd: int | None = None
 
     def __enter__(self) -> Self:
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock_path = self.path / "lock"
-        fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise unusable_folder(self.path, error) from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
@@ -11,8 +12,8 @@ from typing import Any, ClassVar, Final, Self
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from plaudit.errors import InvalidArgumentError
-from plaudit.types.validation import violations_of
+from plaudit.errors import FieldViolation, InvalidArgumentError
+from plaudit.types.validation import shown, violations_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,19 @@ class DefaultAddresses:
 DEFAULT_ADDRESSES: Final = DefaultAddresses()
 
 
+_SECTIONS: Final = ("gateway", "trainer", "reward")
+
+
 def default_data_dir() -> Path:
-    """Where services keep their state by default: PLAUDIT_DATA_DIR, or a folder of the user's own."""
+    """Where services keep their state by default.
+
+    PLAUDIT_DATA_DIR, or data_dir of the configuration file, or a folder of the user's own.
+    """
     base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(os.environ.get("PLAUDIT_DATA_DIR") or f"{base}/plaudit").expanduser()
+    configured = _document().get("data_dir", f"{base}/plaudit")
+    if not isinstance(configured, str):
+        raise InvalidArgumentError.of("data_dir", f"{shown(configured)} in {config_file()} must be a text")
+    return Path(os.environ.get("PLAUDIT_DATA_DIR") or configured).expanduser()
 
 
 def config_file() -> Path:
@@ -77,10 +87,21 @@ class ServiceSettings(BaseSettings):
     @classmethod
     def load(cls, **given: object) -> Self:
         """Reads the settings; `given` (from the command line) wins where it is not None."""
+        violations = list(cls._unknown_variables())
         try:
-            return cls(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]  # checked by pydantic, by name
+            settings = cls(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]  # checked by pydantic, by name
         except ValidationError as error:
-            raise InvalidArgumentError(list(violations_of(error, cls, prefix=cls.section))) from None
+            violations.extend(violations_of(error, cls, prefix=cls.section))
+        if violations:
+            raise InvalidArgumentError(violations)
+        return settings
+
+    @classmethod
+    def _unknown_variables(cls) -> Iterator[FieldViolation]:
+        prefix = f"PLAUDIT_{cls.section.upper()}_"
+        for name, value in os.environ.items():
+            if name.startswith(prefix) and name.removeprefix(prefix).lower() not in cls.model_fields:
+                yield FieldViolation(name, f"{shown(value)}: there is no such setting; unset it")
 
 
 class _SectionSource(PydanticBaseSettingsSource):
@@ -93,18 +114,31 @@ class _SectionSource(PydanticBaseSettingsSource):
         return None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        path = config_file()
-        if not path.exists():
-            return {}
-        try:
-            document = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InvalidArgumentError.of(
-                str(path), f"cannot be read ({error}); mend it, or move it away"
-            ) from None
+        document = _document()
+        unknown = [name for name in document if name not in {"data_dir", self._section, *_SECTIONS}]
+        if unknown:
+            known = f"data_dir and the sections {', '.join(_SECTIONS)}"
+            fault = f"in {config_file()}: there is no such name; {known} may stand there"
+            raise InvalidArgumentError([FieldViolation(name, fault) for name in unknown])
         section = document.get(self._section, {})
         if not isinstance(section, dict):
-            raise InvalidArgumentError.of(self._section, f"in {path} must be a table: [{self._section}]")
+            raise InvalidArgumentError.of(
+                self._section, f"in {config_file()} must be a table: [{self._section}]"
+            )
         if "data_dir" in document:
             section = {"data_dir": document["data_dir"], **section}
+        if os.environ.get("PLAUDIT_DATA_DIR"):
+            section = {name: value for name, value in section.items() if name != "data_dir"}
         return section
+
+
+def _document() -> dict[str, Any]:
+    path = config_file()
+    if not path.exists():
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidArgumentError.of(
+            str(path), f"cannot be read ({error}); mend it, or move it away"
+        ) from None

@@ -13,6 +13,8 @@ _HOST = re.compile(
 )
 
 
+_PORT = re.compile(r"[0-9]{1,5}")
+
 # Cloud machines hand out credentials here; 169.254.169.254 and its like are link-local already.
 _METADATA_SERVICES = frozenset(
     ipaddress.ip_address(address) for address in ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200")
@@ -45,7 +47,7 @@ def check_address(value: str) -> str:
     Link-local addresses are refused: they reach a cloud machine's metadata service.
     """
     host, separator, port = value.rpartition(":")
-    if not separator or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65_535:
+    if not separator or not _PORT.fullmatch(port) or not 1 <= int(port) <= 65_535:
         raise ValueError("must be host:port with a port from 1 to 65535, for example 127.0.0.1:50061")
     literal = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     try:
@@ -82,7 +84,7 @@ def is_loopback(value: str) -> bool:
 def check_listen_address(value: str) -> str:
     """Returns `value` where it is `host:port` on loopback, port 0 included, else raises ValueError."""
     _, separator, port = value.rpartition(":")
-    if not separator or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+    if not separator or not _PORT.fullmatch(port) or int(port) > 65_535:
         raise ValueError("must be host:port with a port from 0 (any that is free) to 65535")
     if not is_loopback(value):
         raise ValueError(

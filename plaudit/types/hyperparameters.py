@@ -10,7 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PositiveInt = Annotated[int, Field(ge=1)]
+# Bounds that no run needs: without them a number could outgrow the integers of the wire and of the tensors.
+StepCount = Annotated[int, Field(ge=1, le=1_000_000_000)]
+TokenCount = Annotated[int, Field(ge=1, le=10_000_000)]
+ItemCount = Annotated[int, Field(ge=1, le=1_000_000)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
@@ -29,7 +32,7 @@ class GrpoHyperparameters(BaseModel):
         description="Passes over the dataset; max_steps overrides it where both are set.",
         examples=[1],
     )
-    max_steps: PositiveInt | None = Field(
+    max_steps: StepCount | None = Field(
         default=None,
         description="Total gradient steps. null: as many as num_epochs passes take.",
         examples=[200],
@@ -46,12 +49,12 @@ class GrpoHyperparameters(BaseModel):
         description="KL penalty against the frozen reference model; 0 loads no reference.",
         examples=[0.001],
     )
-    max_prompt_length: PositiveInt = Field(
+    max_prompt_length: TokenCount = Field(
         default=1024,
         description="Tokens; a longer prompt loses the start of its longest user turn, and is counted.",
         examples=[1024],
     )
-    max_response_length: PositiveInt = Field(
+    max_response_length: TokenCount = Field(
         default=2048,
         description="Tokens; a longer completion is cut, and marked truncated.",
         examples=[2048],
@@ -59,6 +62,7 @@ class GrpoHyperparameters(BaseModel):
     global_batch_size: int = Field(
         default=64,
         ge=2,
+        le=1_000_000,
         description="Completions per gradient step across all devices; a multiple of rollouts_per_prompt.",
         examples=[64],
     )
@@ -101,7 +105,9 @@ class GrpoHyperparameters(BaseModel):
         description="Nucleus sampling: keep the smallest set of tokens with this probability. 1: all.",
         examples=[1.0],
     )
-    top_k: int = Field(default=0, ge=0, description="Keep the k most probable tokens. 0: all.", examples=[0])
+    top_k: int = Field(
+        default=0, ge=0, le=10_000_000, description="Keep the k most probable tokens. 0: all.", examples=[0]
+    )
     num_iterations: int = Field(
         default=1,
         ge=1,
@@ -131,7 +137,11 @@ class GrpoHyperparameters(BaseModel):
         examples=["constant"],
     )
     warmup_steps: int = Field(
-        default=0, ge=0, description="Steps over which the learning rate rises from 0.", examples=[0]
+        default=0,
+        ge=0,
+        le=1_000_000_000,
+        description="Steps over which the learning rate rises from 0.",
+        examples=[0],
     )
     weight_decay: NonNegativeFloat = Field(default=0.0, description="AdamW weight decay.", examples=[0.0])
     max_grad_norm: NonNegativeFloat = Field(
@@ -139,7 +149,7 @@ class GrpoHyperparameters(BaseModel):
         description="Gradients are scaled down to this norm. 0: they are not.",
         examples=[1.0],
     )
-    micro_batch_size: PositiveInt | None = Field(
+    micro_batch_size: ItemCount | None = Field(
         default=None,
         description=(
             "Completions per forward and backward pass on one device; divides the device's share of "
@@ -168,11 +178,12 @@ class GrpoHyperparameters(BaseModel):
     checkpoint_every: float = Field(
         default=0.1,
         gt=0.0,
+        le=1_000_000_000.0,
         allow_inf_nan=False,
         description=("Below 1 a fraction of the run, else whole steps; rounded up to a generation boundary."),
         examples=[0.1],
     )
-    checkpoint_keep: PositiveInt = Field(
+    checkpoint_keep: ItemCount = Field(
         default=3, description="Newest checkpoints that are kept.", examples=[3]
     )
     eval_dataset_id: str | None = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -44,7 +45,7 @@ class RewardBinding(BaseModel):
     )
     timeout_seconds: float = Field(
         default=DEFAULT_REWARD_TIMEOUT_SECONDS,
-        gt=0.0,
+        ge=0.001,
         le=86_400.0,
         allow_inf_nan=False,
         description="Time budget of one batch, in seconds.",
@@ -97,6 +98,24 @@ class TrainingJobSpec(BaseModel):
     )
     resume_from: str | None = Field(
         default=None, description="Job whose checkpoint this one starts from. null: none.", examples=[None]
+    )
+
+
+def accepted_job_spec(data: Mapping[str, Any]) -> TrainingJobSpec:
+    """The spec in JSON-like data that was checked when the job was accepted, without checking it again.
+
+    So a job stays readable where a rule has become stricter since; a field of another version is passed over.
+    """
+    hyperparameters: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in data["hyperparameters"].items()
+    }
+    return TrainingJobSpec.model_construct(
+        **{
+            **data,
+            "hyperparameters": GrpoHyperparameters.model_construct(None, **hyperparameters),
+            "rewards": tuple(RewardBinding.model_construct(None, **binding) for binding in data["rewards"]),
+        }
     )
 
 

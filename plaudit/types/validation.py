@@ -74,7 +74,7 @@ def parse_json_object(text: str, field: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        value = json.loads(text)
+        value = load_json(text)
     except ValueError as error:
         raise InvalidArgumentError.of(
             field, f"is not JSON ({error}); send a JSON object, for example {{}}"
@@ -88,6 +88,27 @@ def parse_json_object(text: str, field: str) -> dict[str, Any]:
         raise InvalidArgumentError.of(
             field, f"{shown(value)} is not a JSON object; send one, for example {{}}"
         )
+    return value
+
+
+def load_json(text: str) -> Any:
+    """As json.loads; a name that stands twice in an object is a ValueError, as one of them would be lost."""
+    return json.loads(text, object_pairs_hook=_object_without_doubles, parse_int=_whole_number)
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"a whole number of {len(text):,} digits is more than can be read") from None
+
+
+def _object_without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        names = [name for name, _ in pairs]
+        double = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {shown(double)} stands twice in an object")
     return value
 
 
@@ -274,6 +295,7 @@ __all__ = [
     "check_job_spec",
     "check_run_spec",
     "json_fault",
+    "load_json",
     "nests_deeper",
     "parse_job_spec",
     "parse_json_object",

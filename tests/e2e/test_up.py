@@ -99,3 +99,41 @@ def test_a_data_directory_in_use_is_told_and_nothing_is_left_running(
     assert second.returncode != 0
     assert "in use by process" in second.stderr
     assert "Traceback" not in second.stderr
+
+
+@pytest.mark.parametrize("flag", ["--data-dir", "--keep"])
+def test_a_file_for_a_data_directory_is_told_in_one_line(tmp_path: Path, flag: str) -> None:
+    (tmp_path / "file").write_text("")
+    command = "up" if flag == "--data-dir" else "demo"
+    refused = subprocess.run(
+        [str(BIN / "plaudit"), command, flag, str(tmp_path / "file")],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"error: {tmp_path / 'file' / 'logs'} cannot be used as a folder (")
+    assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--data-dir"]])
+def test_up_keeps_to_the_settings_where_no_option_says_otherwise(tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "plaudit.toml").write_text(
+        f'data_dir = "{tmp_path / "settings"}"\n'
+        '[gateway]\ngrpc_address = "127.0.0.1:0"\nhttp_address = "127.0.0.1:0"\n'
+        '[trainer]\naddress = "127.0.0.1:0"\n[reward]\naddress = "127.0.0.1:0"\n'
+    )
+    given = [*options, *(str(tmp_path / "option") for _ in options)]
+    process = subprocess.Popen(
+        [str(BIN / "plaudit"), "up", *given], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PLAUDIT_CONFIG": str(tmp_path / "plaudit.toml")},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range(4)]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+    assert not {":7430", ":7431", ":7432", ":7433"} & set(re.findall(r":\d+", "".join(told)))
+    folder = tmp_path / ("option" if options else "settings")
+    assert told[3] == f"data and logs in {folder}; Ctrl-C ends all\n"
+    assert {path.name for path in folder.iterdir()} >= {"gateway", "trainer", "logs"}
+    assert {path.name for path in tmp_path.iterdir()} == {"plaudit.toml", folder.name}

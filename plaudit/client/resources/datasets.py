@@ -13,6 +13,7 @@ from plaudit.client._calls import Caller
 from plaudit.errors import InvalidArgumentError
 from plaudit.gateway.v1 import dataset_service_pb2 as pb
 from plaudit.gateway.v1.dataset_service_pb2_grpc import DatasetServiceStub
+from plaudit.types.validation import shown
 
 _CHUNK_BYTES: Final = 256 * 1024
 
@@ -30,11 +31,16 @@ class Datasets:
         The same bytes give the same dataset. Raises InvalidArgumentError that names the wrong rows.
         """
         file = Path(path)
+        fields = {"name": file.stem if name is None else name, "format": "jsonl"}
+        header = pb.UploadDatasetRequest(header=_convert.carry(pb.UploadDatasetHeader, fields))
         if not file.is_file():
-            raise InvalidArgumentError.of("path", f"{str(file)!r} is not a file; name a JSONL file")
-        header = pb.UploadDatasetRequest(
-            header=pb.UploadDatasetHeader(name=name or file.stem, format="jsonl")
-        )
+            raise InvalidArgumentError.of("path", f"{shown(str(file))} is not a file; name a JSONL file")
+        try:
+            file.open("rb").close()
+        except OSError as error:
+            raise InvalidArgumentError.of(
+                "path", f"{shown(str(file))} cannot be read ({error.strerror}); name a JSONL file"
+            ) from None
 
         def frames() -> Iterator[pb.UploadDatasetRequest]:
             yield header
@@ -51,7 +57,7 @@ class Datasets:
     def get(self, dataset_id: str) -> models.Dataset:
         """A dataset, by id or name."""
         return _convert.dataset_from_proto(
-            self._caller.call(self._stub.GetDataset, pb.GetDatasetRequest(id=dataset_id))
+            self._caller.call(self._stub.GetDataset, _convert.carry(pb.GetDatasetRequest, {"id": dataset_id}))
         )
 
     def list(self) -> Iterator[models.Dataset]:
@@ -66,4 +72,6 @@ class Datasets:
 
     def delete(self, dataset_id: str) -> None:
         """Deletes a dataset and its file."""
-        self._caller.call_once(self._stub.DeleteDataset, pb.DeleteDatasetRequest(id=dataset_id))
+        self._caller.call_once(
+            self._stub.DeleteDataset, _convert.carry(pb.DeleteDatasetRequest, {"id": dataset_id})
+        )

@@ -21,13 +21,16 @@ class RewardServers:
 
     def create(self, name: str, addresses: Sequence[str]) -> models.RewardServer:
         """Registers a server, which need not be up; `addresses` are its replicas, host:port each."""
-        request = pb.CreateRewardServerRequest(reward_server=pb.RewardServer(name=name, addresses=addresses))
+        server = _convert.carry(pb.RewardServer, {"name": name, "addresses": addresses})
+        request = pb.CreateRewardServerRequest(reward_server=server)
         return _convert.reward_server_from_proto(self._caller.call(self._stub.CreateRewardServer, request))
 
     def get(self, server_id: str) -> models.RewardServer:
         """A server by id or name, with its rewards as it answers now."""
         return _convert.reward_server_from_proto(
-            self._caller.call(self._stub.GetRewardServer, pb.GetRewardServerRequest(id=server_id))
+            self._caller.call(
+                self._stub.GetRewardServer, _convert.carry(pb.GetRewardServerRequest, {"id": server_id})
+            )
         )
 
     def list(self) -> list[models.RewardServer]:
@@ -37,4 +40,6 @@ class RewardServers:
 
     def delete(self, server_id: str) -> None:
         """Forgets a server."""
-        self._caller.call_once(self._stub.DeleteRewardServer, pb.DeleteRewardServerRequest(id=server_id))
+        self._caller.call_once(
+            self._stub.DeleteRewardServer, _convert.carry(pb.DeleteRewardServerRequest, {"id": server_id})
+        )

@@ -53,8 +53,8 @@ class TrainingJobs:
                 "dataset_id": dataset_id,
                 "output_name": output_name,
                 "method": method,
-                "hyperparameters": dict(hyperparameters or {}),
-                "rewards": [dict(reward) for reward in rewards],
+                "hyperparameters": {} if hyperparameters is None else hyperparameters,
+                "rewards": rewards,
                 "resume_from": resume_from,
             },
             request_id=request_id,
@@ -65,16 +65,19 @@ class TrainingJobs:
         self, spec: object, *, request_id: str | None = None, validate_only: bool = False
     ) -> models.TrainingJob:
         """As `create`, from JSON-like data, as in a job file."""
-        request = pb.CreateTrainingJobRequest(
-            spec=_convert.spec_to_proto(spec),
-            request_id=request_id or str(uuid.uuid4()),
-            validate_only=validate_only,
+        request = _convert.carry(
+            pb.CreateTrainingJobRequest,
+            {
+                "spec": _convert.spec_to_proto(spec),
+                "request_id": request_id or str(uuid.uuid4()),
+                "validate_only": validate_only,
+            },
         )
         return _convert.job_from_proto(self._caller.call(self._stub.CreateTrainingJob, request))
 
     def get(self, job_id: str) -> models.TrainingJob:
         """A job as it stands; its `metrics` are the newest sample."""
-        return self._job(self._stub.GetTrainingJob, pb.GetTrainingJobRequest(id=job_id))
+        return self._job(self._stub.GetTrainingJob, _convert.carry(pb.GetTrainingJobRequest, {"id": job_id}))
 
     def list(self, *, statuses: Sequence[JobStatus] = ()) -> Iterator[models.TrainingJob]:
         """Jobs, newest first; pages are fetched as they are needed."""
@@ -90,7 +93,9 @@ class TrainingJobs:
 
     def pause(self, job_id: str) -> models.TrainingJob:
         """Asks for a checkpoint at the next generation boundary, and for the trainer to be freed."""
-        return self._job(self._stub.PauseTrainingJob, pb.PauseTrainingJobRequest(id=job_id))
+        return self._job(
+            self._stub.PauseTrainingJob, _convert.carry(pb.PauseTrainingJobRequest, {"id": job_id})
+        )
 
     def resume(self, job_id: str) -> models.TrainingJob:
         """Queues a paused or failed job again, from its newest checkpoint.
@@ -98,13 +103,15 @@ class TrainingJobs:
         Called once: after a lost answer the job may be queued already, and a second call would be refused.
         """
         response = self._caller.call_once(
-            self._stub.ResumeTrainingJob, pb.ResumeTrainingJobRequest(id=job_id)
+            self._stub.ResumeTrainingJob, _convert.carry(pb.ResumeTrainingJobRequest, {"id": job_id})
         )
         return _convert.job_from_proto(response)
 
     def cancel(self, job_id: str) -> models.TrainingJob:
         """Asks a job to stop; it is cancelled when its process is gone."""
-        return self._job(self._stub.CancelTrainingJob, pb.CancelTrainingJobRequest(id=job_id))
+        return self._job(
+            self._stub.CancelTrainingJob, _convert.carry(pb.CancelTrainingJobRequest, {"id": job_id})
+        )
 
     def metrics(
         self,
@@ -116,14 +123,21 @@ class TrainingJobs:
         max_points: int = 0,
     ) -> models.MetricSeries:
         """Metric series; 0 for `from_step`, `to_step`, `max_points` means start, end, 500."""
-        request = pb.GetTrainingJobMetricsRequest(
-            id=job_id, keys=keys, from_step=from_step, to_step=to_step, max_points=max_points
+        request = _convert.carry(
+            pb.GetTrainingJobMetricsRequest,
+            {
+                "id": job_id,
+                "keys": keys,
+                "from_step": from_step,
+                "to_step": to_step,
+                "max_points": max_points,
+            },
         )
         return _convert.series_from_proto(self._caller.call(self._stub.GetTrainingJobMetrics, request))
 
     def completions(self, job_id: str, *, step: int = 0) -> Iterator[models.ScoredCompletion]:
         """Scored completions of a step (0: of all, newest first); pages are fetched as they are needed."""
-        request = pb.ListCompletionsRequest(id=job_id, step=step, page_size=100)
+        request = _convert.carry(pb.ListCompletionsRequest, {"id": job_id, "step": step, "page_size": 100})
         while True:
             page = self._caller.call(self._stub.ListCompletions, request)
             yield from map(_convert.completion_from_proto, page.completions)
@@ -149,7 +163,9 @@ class TrainingJobs:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             stream = self._stub.WatchTrainingJob(
-                pb.WatchTrainingJobRequest(id=job_id, after_cursor=cursor, kinds=kinds)
+                _convert.carry(
+                    pb.WatchTrainingJobRequest, {"id": job_id, "after_cursor": cursor, "kinds": kinds}
+                )
             )
             try:
                 for message in stream:

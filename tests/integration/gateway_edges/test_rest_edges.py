@@ -76,6 +76,7 @@ async def test_unknown_routes_and_methods_answer_with_the_envelope(edges: Edges)
         (b"[]", "the body is []; send a JSON object"),
         (b'"text"', 'the body is "text"'),
         (b"[" * 200_000, "nested more than 64 levels"),
+        (b'{"method": "grpo", "method": "ppo"}', 'the name "method" stands twice in an object'),
         (b'{"a":' * 70 + b"1" + b"}" * 70, "nested more than 64 levels"),
         (b'{"base_model": "\\ud83d"}', "half of a surrogate pair (\\ud83d)"),
         (b'{"a": ' + b"9" * 5000 + b"}", "the body is not JSON"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plaudit.cli._curve import draw_curve
-from plaudit.cli._output import plain, printable
+from plaudit.cli._output import plain, print_table, printable
 from plaudit.types.statuses import JobStatus
 
 
@@ -70,3 +71,20 @@ def test_plain_data_is_json_without_tricks() -> None:
         "none": None,
         "text": "NaN is text here",
     }
+
+
+def test_where_stdout_is_no_terminal_a_row_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = [f"job_{'0' * 26}{n}" for n in range(2)]
+    print_table(("job", "text"), [(job_id, "word " * 40) for job_id in ids])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["job", *ids]
+    assert lines[1].split()[1:] == ["word"] * 40
+
+
+def test_on_a_narrow_terminal_the_first_column_stays_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    print_table(("job", "text"), [("job_" + "0" * 26, "word " * 40)])
+    assert "job_" + "0" * 26 + " " in capsys.readouterr().out

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plaudit import Client
 from plaudit.client._convert import spec_from_proto, spec_to_proto
 from plaudit.errors import InvalidArgumentError
 from plaudit.types.validation import check_job_spec, parse_job_spec
@@ -77,3 +80,60 @@ def test_a_binding_survives_the_message(weight: float, timeout: float, config: d
         sent.name, sent.server, sent.reward, sent.weight, sent.config,
     )  # fmt: skip
     assert back.timeout_seconds == pytest.approx(timeout, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"rewards": [{**GOOD["rewards"][0], "config": {"since": date(2026, 1, 1)}}]},
+            "(request): holds what JSON does not have (Object of type date is not JSON serializable); "
+            "write it as text, or leave it out",
+        ),
+        (
+            {"output_name": "\ud800"},
+            "(request): holds half of a surrogate pair (\\ud800), which is no character; write the character "
+            "in full, or take it out",
+        ),
+    ],
+)
+def test_what_is_no_json_is_refused_with_a_reason(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        spec_to_proto({**GOOD, **change})
+    assert caught.value.message == message
+
+
+def test_arguments_that_no_message_can_carry_are_told_all_at_once() -> None:
+    with Client("127.0.0.1:1") as client, pytest.raises(InvalidArgumentError) as caught:
+        client.training_jobs.metrics("\ud800", keys=[7], from_step=-1, max_points=2**32)  # type: ignore[list-item]
+    assert [f"{v.field}: {v.message}" for v in caught.value.violations] == [
+        'id: "\\ud800" is refused: must be text, whole characters of UTF-8 only',
+        "keys: [7] is refused: must be a list, each entry text, whole characters of UTF-8 only",
+        "from_step: -1 is refused: must be a whole number from 0 to 18446744073709551615",
+        "max_points: 4294967296 is refused: must be a whole number from 0 to 4294967295",
+    ]
+
+
+def test_every_call_refuses_text_that_is_no_utf8(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a"}')
+    odd = "\udcff"
+    with Client("127.0.0.1:1") as client:
+        jobs, datasets, servers = client.training_jobs, client.datasets, client.reward_servers
+        for call in (
+            lambda: jobs.get(odd),
+            lambda: jobs.pause(odd),
+            lambda: jobs.resume(odd),
+            lambda: jobs.cancel(odd),
+            lambda: next(jobs.watch(odd)),
+            lambda: next(jobs.watch("job_1", after_cursor=odd)),
+            lambda: next(jobs.completions(odd)),
+            lambda: jobs.submit(GOOD, request_id=odd),
+            lambda: datasets.get(odd),
+            lambda: datasets.delete(odd),
+            lambda: datasets.upload(tmp_path / "rows.jsonl", name=odd),
+            lambda: servers.get(odd),
+            lambda: servers.delete(odd),
+            lambda: servers.create(odd, ["127.0.0.1:1"]),
+        ):
+            with pytest.raises(InvalidArgumentError, match=r"is refused: must be text"):
+                call()

@@ -30,7 +30,7 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "plaudit.toml").write_text(
-        'artifact_root = "elsewhere"\n[gateway]\ngrpc_address = "127.0.0.1:1"\nhttp_address = "127.0.0.1:2"\n'
+        '[gateway]\ngrpc_address = "127.0.0.1:1"\nhttp_address = "127.0.0.1:2"\n'
         'trainers = ["10.0.0.5:7432"]\nreward_servers = { judge = ["10.0.0.6:1", "10.0.0.7:1"] }\n'
     )
     monkeypatch.setenv("PLAUDIT_GATEWAY_HTTP_ADDRESS", "127.0.0.1:3")

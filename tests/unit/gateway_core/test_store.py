@@ -251,3 +251,17 @@ def test_ids_sort_in_the_order_of_their_making() -> None:
     assert ids == sorted(ids)
     assert len(set(ids)) == len(ids)
     assert all(len(i) == 4 + 26 for i in ids)
+
+
+async def test_a_job_whose_spec_a_newer_rule_would_refuse_is_still_read(store: Store) -> None:
+    record = await add_job(store)
+    async with store.transaction() as session:
+        await session.jobs._connection.execute(
+            "UPDATE jobs SET spec = json_set(spec, '$.hyperparameters.learning_rate', 7)"
+        )
+    async with store.snapshot() as session:
+        read = await session.jobs.find(record.job.id)
+        listed = await session.jobs.page(limit=10, before_key=None, statuses=())
+    assert read is not None
+    assert read.job.spec.hyperparameters.learning_rate == 7
+    assert [job.job.id for job in listed] == [record.job.id]

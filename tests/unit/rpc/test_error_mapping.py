@@ -110,3 +110,26 @@ async def test_health_is_told_for_each_service_and_for_all(address: str) -> None
 async def test_a_taken_port_is_refused_with_the_way_out(address: str) -> None:
     with pytest.raises(errors.UnavailableError, match="the port is taken"):
         await GrpcServer([]).start(address)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff\xff\xff", b"\x0a\x02\xff\xfe"], ids=["no message", "text that is not UTF-8"]
+)
+async def test_a_request_that_cannot_be_read_is_told_as_such(address: str, data: bytes) -> None:
+    async with open_channel(address) as channel:
+        call = channel.unary_unary("/plaudit.reward.v1.RewardService/GetServerInfo")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(data)
+    error = error_from_rpc(caught.value)
+    assert isinstance(error, errors.InvalidArgumentError)
+    assert [v.field for v in error.violations] == ["(request)"]
+    assert error.message.startswith("(request): cannot be read (")
+
+
+async def test_a_service_that_does_not_know_a_call_is_told_by_its_address(address: str) -> None:
+    async with open_channel(address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary("/plaudit.reward.v1.RewardService/Nope")(b"")
+    error = error_from_rpc(caught.value, target="the gateway at there")
+    assert isinstance(error, errors.UnimplementedError)
+    assert error.message.startswith("the gateway at there does not know this call")

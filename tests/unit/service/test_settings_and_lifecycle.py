@@ -42,13 +42,16 @@ def test_each_source_wins_over_the_one_before(tmp_path: Path, monkeypatch: pytes
     assert ExampleSettings.load().workers == 1
     configure(
         tmp_path,
-        'data_dir = "/srv/plaudit"\n[example]\nworkers = 2\n[other]\nworkers = "no business of ours"\n',
+        'data_dir = "/srv/plaudit"\n[example]\nworkers = 2\n[trainer]\nworkers = "no business of ours"\n',
     )
     assert ExampleSettings.load().workers == 2
     assert ExampleSettings.load().data_dir == Path("/srv/plaudit")
     monkeypatch.setenv("PLAUDIT_EXAMPLE_WORKERS", "3")
     assert ExampleSettings.load().workers == 3
     assert ExampleSettings.load(workers=4, address=None).workers == 4
+    monkeypatch.setenv("PLAUDIT_DATA_DIR", "/srv/elsewhere")
+    assert ExampleSettings.load().data_dir == Path("/srv/elsewhere")
+    assert ExampleSettings.load(data_dir=Path("/srv/given")).data_dir == Path("/srv/given")
 
 
 def test_wrong_settings_are_told_by_name_all_at_once(tmp_path: Path) -> None:
@@ -60,6 +63,34 @@ def test_wrong_settings_are_told_by_name_all_at_once(tmp_path: Path) -> None:
         "example.worker",
         "example.log_level",
     }
+
+
+def test_names_that_are_no_settings_are_refused_wherever_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLAUDIT_EXAMPLE_WORKER", "3")
+    monkeypatch.setenv("PLAUDIT_OTHER_WORKER", "3")
+    with pytest.raises(InvalidArgumentError) as caught:
+        ExampleSettings.load(workers=0)
+    assert {v.field: v.message for v in caught.value.violations} == {
+        "PLAUDIT_EXAMPLE_WORKER": '"3": there is no such setting; unset it',
+        "example.workers": "0 is refused: input should be greater than or equal to 1; for example 2",
+    }
+    monkeypatch.delenv("PLAUDIT_EXAMPLE_WORKER")
+    configure(tmp_path, "datadir = 1\n[gatewy]\n[gateway]\n")
+    with pytest.raises(InvalidArgumentError) as caught:
+        ExampleSettings.load()
+    assert [v.field for v in caught.value.violations] == ["datadir", "gatewy"]
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_data_directory_that_cannot_be_one_is_told_by_its_path(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / below
+    with pytest.raises(FailedPreconditionError) as caught, DataDirectory(path):
+        pass
+    assert caught.value.message.startswith(f"{path} cannot be used as a folder (")
+    assert caught.value.reason == "DATA_DIR_UNUSABLE"
 
 
 def test_a_file_that_is_no_toml_is_told_by_its_name(tmp_path: Path) -> None:

@@ -170,3 +170,15 @@ async def test_a_process_that_never_listens_blocks_nobody() -> None:
     channel.close()
     os.close(command_read)
     os.close(report_write)
+
+
+async def test_a_report_that_the_wire_cannot_carry_is_no_report(children: list[Child]) -> None:
+    children.append(
+        child := Child(
+            "control.report(sequence=1, step=0, total_steps=10**30)\n"
+            "time.sleep(1.5)\n"
+            "control.report(sequence=2, step=1, total_steps=9)\n"
+            "time.sleep(1.5)\n"
+        )
+    )
+    assert [report async for report in child.channel.reports()] == [RunReport(2, 1, 9, "")]

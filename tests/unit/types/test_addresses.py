@@ -19,6 +19,7 @@ def test_addresses_that_work(address: str) -> None:
     "address",
     [
         "", "localhost", "localhost:", ":7433", "localhost:0", "localhost:65536", "localhost:port",
+        "localhost:" + "9" * 5_000,
         "::1:7433", "http://localhost:80", "localhost:80/path", "a b:80", "-a:80", "a..b:80", "user@host:80",
         "unix:/run/x:1", "localhost:\u0662", "169.254.169.254:80", "[fe80::1]:80", "224.0.0.1:80",
         "0.0.0.0:80", "[::]:80", "[a]:80",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from plaudit.errors import InvalidArgumentError
 from plaudit.types.hyperparameters import GrpoHyperparameters
+from plaudit.types.jobs import accepted_job_spec
 from plaudit.types.validation import check_job_spec, parse_job_spec, parse_json_object
 
 
@@ -171,3 +173,51 @@ def test_a_spec_survives_its_own_json() -> None:
     parsed = parse_job_spec(spec(hyperparameters={"learning_rate": 1, "lora_rank": 16}))
     assert parse_job_spec(json.loads(parsed.model_dump_json())) == parsed
     assert parsed.hyperparameters.effective_lora_alpha == 16
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max_steps", "max_prompt_length", "max_response_length", "global_batch_size", "top_k", "warmup_steps",
+        "micro_batch_size", "checkpoint_keep", "checkpoint_every", "num_epochs", "seed", "lora_rank",
+        "lora_alpha", "num_iterations", "rollouts_per_prompt",
+    ],
+)  # fmt: skip
+def test_no_number_outgrows_the_integers_of_the_wire(name: str) -> None:
+    found = wrong(spec(hyperparameters={name: 10**30}))
+    assert found[f"hyperparameters.{name}"].startswith(f"{10**30} is refused: input should be less than or")
+
+
+def test_a_timeout_that_a_clock_cannot_tell_from_none_is_refused() -> None:
+    reward = {"server": "builtin", "reward": "exact_answer", "timeout_seconds": 1e-12}
+    assert set(wrong(spec(rewards=[reward]))) == {"rewards[0].timeout_seconds"}
+
+
+def test_an_accepted_spec_stays_readable_when_rules_change() -> None:
+    accepted = parse_job_spec(spec(hyperparameters={"max_steps": 3, "stop_on": []}))
+    stored = json.loads(accepted.model_dump_json())
+    assert accepted_job_spec(stored) == accepted
+    stored["hyperparameters"] |= {"max_steps": 10**30, "of_another_version": 1}
+    del stored["hyperparameters"]["top_k"]
+    read = accepted_job_spec({**stored, "of_another_version": 1})
+    assert read.hyperparameters.max_steps == 10**30
+    assert read.hyperparameters.top_k == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read.model_dump(mode="json")["hyperparameters"]["stop_on"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"seed": 1, "seed": 2}', 'the name "seed" stands twice in an object'),
+        ('{"a": [{"b": 1, "c": 1, "b": 1}]}', 'the name "b" stands twice in an object'),
+        ('{"seed": %s}' % ("9" * 5_000), "a whole number of 5,000 digits is more than can be read"),
+    ],
+)
+def test_json_that_would_lose_something_is_refused(text: str, fault: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        parse_json_object(text, "hyperparameters")
+    assert caught.value.message == (
+        f"hyperparameters: is not JSON ({fault}); send a JSON object, for example {{}}"
+    )
