@@ -99,6 +99,7 @@ def test_a_data_directory_in_use_is_told_and_nothing_is_left_running(
     assert second.returncode != 0
     assert "in use by process" in second.stderr
     assert "Traceback" not in second.stderr
+    assert "asyncio" not in second.stderr
 
 
 @pytest.mark.parametrize("flag", ["--data-dir", "--keep"])
