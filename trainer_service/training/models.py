@@ -180,11 +180,10 @@ def _projections(model: nn.Module) -> list[tuple[str, nn.Module]]:
 def _source(base_model: str) -> str:
     if base_model == BUILTIN_TINY:
         return str(tiny_model_path())
-    path = Path(base_model).expanduser()
-    if path.is_dir():
-        _check_folder(base_model, path)
-        return str(path)
-    if path.exists():
+    if folder := _folder(base_model):
+        _check_folder(base_model, folder)
+        return str(folder)
+    if _is_file(base_model):
         raise ModelError(f"base_model {base_model!r} is a file; give the folder that holds config.json")
     if not _HUB_ID.match(base_model):
         raise ModelError(
@@ -192,6 +191,23 @@ def _source(base_model: str) -> str:
             f"Qwen/Qwen3-0.6B either; {BUILTIN_TINY!r} is always there"
         )
     return base_model
+
+
+def _folder(base_model: str) -> Path | None:
+    """The folder of this name, or None; a name that no file system takes is none."""
+    path = Path(base_model)
+    try:
+        path = path.expanduser()
+        return path if path.is_dir() else None
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
+def _is_file(base_model: str) -> bool:
+    try:
+        return Path(base_model).expanduser().exists()
+    except (OSError, RuntimeError, ValueError):
+        return False
 
 
 def _check_folder(base_model: str, folder: Path) -> None:
@@ -263,7 +279,7 @@ def _unloadable(base_model: str, error: Exception) -> ModelError:
     if "trust_remote_code" in str(error):
         reason = "it brings code of its own, which is never run"
         way_out = "take a model of an architecture that transformers knows"
-    elif Path(base_model).expanduser().is_dir():
+    elif _folder(base_model):
         way_out = "check that the folder is complete"
     else:
         way_out = "check the name and the network, or give the path of a folder on the trainer's machine"

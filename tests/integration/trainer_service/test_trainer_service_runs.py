@@ -309,7 +309,15 @@ async def test_a_process_that_lingers_keeps_its_place_and_is_killed_in_the_end(
     assert await reason_of(trainer.stub.StartRun(start_request("run_2", job_id="job_2"))) == "NO_CAPACITY"
     await trainer.until_gone()
     assert (await trainer.get()).state == pb.RUN_STATE_COMPLETED
-    await trainer.start_run("run_2", job_id="job_2", steps=1)
+    # The kernel knows a moment before the service that the process is gone.
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await trainer.start_run("run_2", job_id="job_2", steps=1)
+                break
+            except grpc.aio.AioRpcError as error:
+                assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                await asyncio.sleep(0.05)
 
 
 async def test_deleting_a_run_whose_process_lingers_kills_it(

@@ -257,3 +257,8 @@ def test_learned_positions_bound_the_completions() -> None:
 
 def test_computed_positions_have_no_end() -> None:
     check_lengths(small_llama(max_position_embeddings=64), 60, 500)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3_000, "~nobody-of-this-name/model", "a\0b"])
+def test_a_name_that_no_file_system_takes_is_a_wrong_model(name: str) -> None:
+    assert "cannot be loaded" in (message := refused(name)) or "is not a folder" in message
