@@ -103,6 +103,7 @@ class Stack:
     def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / "plaudit.toml").touch()
         shared = {
             "PLAUDIT_DATA_DIR": str(folder / "data"),
             "PLAUDIT_CONFIG": str(folder / "plaudit.toml"),

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -240,8 +240,36 @@ class LocalAddresses:
     reward: str
 
 
-async def start_local(supervisor: Supervisor, commands: Sequence[ServiceCommand]) -> LocalAddresses:
-    """Starts reward server, trainer and gateway; the gateway is told where the other two listen."""
+@dataclass(frozen=True, slots=True)
+class ConfiguredPeers:
+    """Trainers and reward servers that the operator has named for the gateway, as they are written."""
+
+    trainers: Any = None
+    reward_servers: Any = None
+
+    def with_local(self, trainer: str, reward: str) -> Mapping[str, str]:
+        """The gateway's variables: the services of this machine beside those that were named.
+
+        A setting that has not its type is handed on as it is, so that the gateway tells what is wrong.
+        """
+        trainers, servers = self.trainers or [], self.reward_servers or {}
+        if isinstance(trainers, list):
+            trainers = list(dict.fromkeys([trainer, *trainers]))
+        if isinstance(servers, dict):
+            servers = {"builtin": [reward], **servers}
+        return {
+            "PLAUDIT_GATEWAY_TRAINERS": json.dumps(trainers),
+            "PLAUDIT_GATEWAY_REWARD_SERVERS": json.dumps(servers),
+        }
+
+
+async def start_local(
+    supervisor: Supervisor, commands: Sequence[ServiceCommand], peers: ConfiguredPeers | None = None
+) -> LocalAddresses:
+    """Starts reward server, trainer and gateway; the gateway is told where the other two listen.
+
+    It works with `peers` as well.
+    """
     reward, trainer, gateway = commands
     reward_address = (await supervisor.start(reward))["address"]
     trainer_address = (await supervisor.start(trainer))["address"]
@@ -252,8 +280,7 @@ async def start_local(supervisor: Supervisor, commands: Sequence[ServiceCommand]
         gateway.addresses,
         {
             **gateway.environment,
-            "PLAUDIT_GATEWAY_TRAINERS": json.dumps([trainer_address]),
-            "PLAUDIT_GATEWAY_REWARD_SERVERS": json.dumps({"builtin": [reward_address]}),
+            **(peers or ConfiguredPeers()).with_local(trainer_address, reward_address),
         },
     )
     addresses = await supervisor.start(told)

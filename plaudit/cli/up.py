@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from plaudit.cli._supervisor import Supervisor, local_services, start_local
-from plaudit.service import DEFAULT_ADDRESSES, configure_logging, default_data_dir, run_service
+from plaudit.cli._supervisor import ConfiguredPeers, Supervisor, local_services, start_local
+from plaudit.service import DEFAULT_ADDRESSES, configure_logging, configured, default_data_dir, run_service
 
 _AT: Final = DEFAULT_ADDRESSES
 _DEFAULT: Final = "Default: its setting, else"
@@ -38,6 +38,7 @@ def up(
 ) -> None:
     """Run gateway, trainer and built-in reward server until interrupted; what dies is started again."""
     folder = (data_dir or default_data_dir()).absolute()
+    peers = ConfiguredPeers(configured("gateway", "trainers"), configured("gateway", "reward_servers"))
     configure_logging("up")
 
     async def serve(stop: asyncio.Event) -> None:
@@ -52,6 +53,7 @@ def up(
                     trainer=trainer,
                     reward=reward,
                 ),
+                peers,
             )
             typer.echo(f"gateway   gRPC {addresses.gateway_grpc}   REST http://{addresses.gateway_http}")
             typer.echo(f"trainer   {addresses.trainer}")

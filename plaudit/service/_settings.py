@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Iterator
@@ -45,8 +46,23 @@ def default_data_dir() -> Path:
 
 
 def config_file() -> Path:
-    """The configuration file: PLAUDIT_CONFIG, or plaudit.toml in the working directory. It may be absent."""
+    """The configuration file: PLAUDIT_CONFIG, else plaudit.toml in the working directory, if there is one."""
     return Path(os.environ.get("PLAUDIT_CONFIG") or "plaudit.toml")
+
+
+def configured(section: str, name: str) -> Any:
+    """A setting of another service as it is written: its variable, else the file, else None. Not checked.
+
+    For who starts that service and must not take a setting away from it.
+    """
+    variable = os.environ.get(f"PLAUDIT_{section.upper()}_{name.upper()}")
+    if variable is None:
+        table = _document().get(section)
+        return table.get(name) if isinstance(table, dict) else None
+    try:
+        return json.loads(variable)
+    except ValueError:
+        return variable
 
 
 class ServiceSettings(BaseSettings):
@@ -135,6 +151,10 @@ class _SectionSource(PydanticBaseSettingsSource):
 def _document() -> dict[str, Any]:
     path = config_file()
     if not path.exists():
+        if os.environ.get("PLAUDIT_CONFIG"):
+            raise InvalidArgumentError.of(
+                "PLAUDIT_CONFIG", f"{shown(str(path))}: there is no such file; mend the path, or unset it"
+            )
         return {}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -22,6 +22,9 @@ FREE = "127.0.0.1:0"
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    (tmp_path / "plaudit.toml").write_text(
+        '[gateway]\ntrainers = ["127.0.0.1:9"]\nreward_servers = { judge = ["127.0.0.1:9"] }\n'
+    )
     process = subprocess.Popen(
         [
             str(BIN / "plaudit"), "up", "--data-dir", str(tmp_path / "data"),
@@ -55,6 +58,8 @@ def test_services_come_back_where_they_were_and_end_with_up(
         builtin = client.reward_servers.get("builtin")
         assert builtin.reachable
         assert "exact_answer" in [reward.name for reward in builtin.rewards]
+        # Beside the one that the operator has named, which nobody has started.
+        assert not client.reward_servers.get("judge").reachable
 
         before = services(up)
         assert set(before) == {"reward_service", "trainer_service", "gateway"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from gateway_room import Room
 
 @pytest.fixture
 async def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
-    monkeypatch.setenv("PLAUDIT_CONFIG", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("PLAUDIT_CONFIG", os.devnull)
     room = Room(tmp_path)
     try:
         yield room

@@ -36,7 +36,7 @@ class GatewayProcess:
         self._environment = {
             **os.environ,
             "PLAUDIT_DATA_DIR": str(folder),
-            "PLAUDIT_CONFIG": str(folder / "none.toml"),
+            "PLAUDIT_CONFIG": os.devnull,
             "PLAUDIT_GATEWAY_TRAINERS": json.dumps([trainer.address]),
             "PLAUDIT_GATEWAY_REWARD_SERVERS": json.dumps({"builtin": ["127.0.0.1:1"]}),
             **{f"PLAUDIT_GATEWAY_{name.upper()}": str(value) for name, value in FAST.items()},

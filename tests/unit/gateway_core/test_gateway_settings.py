@@ -13,6 +13,7 @@ from plaudit.errors import InvalidArgumentError
 
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "plaudit.toml").touch()
     monkeypatch.setenv("PLAUDIT_CONFIG", str(tmp_path / "plaudit.toml"))
     monkeypatch.setenv("PLAUDIT_DATA_DIR", str(tmp_path / "data"))
 

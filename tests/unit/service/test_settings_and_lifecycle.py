@@ -14,7 +14,7 @@ import pytest
 from pydantic import Field
 
 from plaudit.errors import FailedPreconditionError, InvalidArgumentError
-from plaudit.service import DataDirectory, ServiceSettings
+from plaudit.service import DataDirectory, ServiceSettings, configured
 
 
 class ExampleSettings(ServiceSettings):
@@ -31,6 +31,7 @@ def empty_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("PLAUDIT_"):
             monkeypatch.delenv(name)
+    (tmp_path / "plaudit.toml").touch()
     monkeypatch.setenv("PLAUDIT_CONFIG", str(tmp_path / "plaudit.toml"))
 
 
@@ -52,6 +53,30 @@ def test_each_source_wins_over_the_one_before(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PLAUDIT_DATA_DIR", "/srv/elsewhere")
     assert ExampleSettings.load().data_dir == Path("/srv/elsewhere")
     assert ExampleSettings.load(data_dir=Path("/srv/given")).data_dir == Path("/srv/given")
+
+
+def test_a_named_configuration_file_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLAUDIT_CONFIG", "other.toml")
+    with pytest.raises(InvalidArgumentError) as caught:
+        ExampleSettings.load(data_dir=tmp_path)
+    assert [(v.field, v.message) for v in caught.value.violations] == [
+        ("PLAUDIT_CONFIG", '"other.toml": there is no such file; mend the path, or unset it')
+    ]
+    # The file of the working directory may be absent.
+    (tmp_path / "plaudit.toml").unlink()
+    monkeypatch.delenv("PLAUDIT_CONFIG")
+    assert ExampleSettings.load(data_dir=tmp_path).workers == 1
+
+
+def test_what_is_configured_for_another_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert configured("trainer", "peers") is None
+    configure(tmp_path, '[trainer]\npeers = ["a:1"]\n')
+    assert configured("trainer", "peers") == ["a:1"]
+    monkeypatch.setenv("PLAUDIT_TRAINER_PEERS", '["b:1"]')
+    assert configured("trainer", "peers") == ["b:1"]
+    monkeypatch.setenv("PLAUDIT_TRAINER_PEERS", "b:1")
+    assert configured("trainer", "peers") == "b:1"
 
 
 def test_wrong_settings_are_told_by_name_all_at_once(tmp_path: Path) -> None:
