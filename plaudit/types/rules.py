@@ -53,6 +53,15 @@ def _alpha_needs_rank(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
         )
 
 
+def _four_bits_need_adapters(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+    if h.load_in_4bit and h.lora_rank is None:
+        yield FieldViolation(
+            "load_in_4bit",
+            "true needs lora_rank, as weights of 4 bits are not trained themselves; set lora_rank, for "
+            "example 16, or drop it",
+        )
+
+
 def _checkpoint_steps_are_whole(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
     every = h.checkpoint_every
     if every >= 1 and every != int(every):
@@ -80,7 +89,6 @@ class _Honoured:
 
 
 _HONOURED: dict[str, _Honoured] = {
-    "load_in_4bit": _Honoured((False,), "leave it out to train in float32 or bfloat16"),
     "use_unsloth": _Honoured((False,), "leave it out to train with transformers"),
     "eval_dataset_id": _Honoured((None,), "leave it out: jobs are not evaluated while they train"),
     "eval_every": _Honoured((None,), "leave it out: jobs are not evaluated while they train"),
@@ -104,6 +112,7 @@ RULES: tuple[Rule, ...] = (
     Rule(frozenset({"rollouts_per_prompt", "global_batch_size"}), _batch_divides),
     Rule(frozenset({"micro_batch_size", "global_batch_size"}), _micro_batch_divides),
     Rule(frozenset({"lora_rank", "lora_alpha"}), _alpha_needs_rank),
+    Rule(frozenset({"load_in_4bit", "lora_rank"}), _four_bits_need_adapters),
     Rule(frozenset({"checkpoint_every"}), _checkpoint_steps_are_whole),
     Rule(frozenset({"max_steps", "warmup_steps"}), _warmup_ends),
     *(_honoured_rule(name, honoured) for name, honoured in _HONOURED.items()),

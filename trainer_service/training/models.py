@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bitsandbytes.nn import Linear4bit
 from peft import LoraConfig
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from torch import nn
@@ -15,6 +16,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    BitsAndBytesConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -25,6 +27,7 @@ from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.statuses import ErrorCode
 from trainer_service.training._rollout_chat import turn_end_token_id
 from trainer_service.training._rollout_loop import base_model as unwrapped
+from trainer_service.training.config import compute_dtype
 from trainer_service.training.tiny import tiny_model_path
 
 BUILTIN_TINY = "builtin:tiny"
@@ -47,6 +50,7 @@ def load_policy(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Loads "builtin:tiny", a folder, or a model of the hub: trained weights in float32, on `device`.
 
+    With load_in_4bit the linear maps of the base are NF4 and stay as they are (QLoRA, arXiv:2305.14314).
     Safetensors only, and no code that comes with a model. The tokenizer pads on the left and has a pad token;
     the embeddings are never resized. Raises ModelError.
     """
@@ -63,6 +67,8 @@ def load_policy(
             source,
             config=config,
             dtype=torch.float32,
+            quantization_config=_quantization(hyperparameters, device),
+            device_map={"": device} if hyperparameters.load_in_4bit else None,
             use_safetensors=True,
             # What does not fit is listed, and refused by name below.
             ignore_mismatched_sizes=True,
@@ -75,11 +81,31 @@ def load_policy(
     except Exception as error:
         raise _unloadable(base_model, error) from error
     _check_weights(base_model, loaded[1])
+    _keep_four_bits_trainable(model)
     _prepare_tokenizer(base_model, model, tokenizer)
     if hyperparameters.lora_rank is not None:
         # Refused now rather than when the adapters are put on, minutes later.
         adapter_targets(model)
     return model, tokenizer
+
+
+def _quantization(hyperparameters: GrpoHyperparameters, device: torch.device) -> BitsAndBytesConfig | None:
+    if not hyperparameters.load_in_4bit:
+        return None
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute_dtype(hyperparameters, device),
+    )
+
+
+def _keep_four_bits_trainable(model: PreTrainedModel) -> None:
+    for module in model.modules():
+        if isinstance(module, Linear4bit):
+            # On some processors a pass in eval mode would pack the weights for good, for a product without a
+            # gradient: the first rollout would cut the layers below off from training.
+            module.support_avx512bf16_for_cpu = False
 
 
 def end_token_ids(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

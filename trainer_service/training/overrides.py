@@ -1,6 +1,6 @@
-"""Every name of TRL and transformers that is overridden, patched or relied on beyond its public interface.
+"""Every name of TRL, transformers and bitsandbytes that is overridden, patched or relied on.
 
-`tests/unit/training/test_overrides.py` compares the source of each with the digest here, so that a version
+Public interfaces aside. `tests/unit/training/test_overrides.py` compares the source of each with the digest here, so that a version
 that changes one of them fails there, before it trains anything wrong. To move to a new version: read what
 changed, mend what depends on it, and write down the new digest.
 """
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import trl.trainer.utils as trl_utils
+from bitsandbytes.nn import Linear4bit
 from transformers import Trainer
 from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -229,6 +230,12 @@ DEPENDENCIES: tuple[Dependency, ...] = (
         "relied on",
         "files of a checkpoint",
         "5d66257d34a3100e1a67a109669c8cfad8c663bd860576cbc22766ae49782c22",
+    ),
+    Dependency(
+        Linear4bit.forward,
+        "relied on",
+        "packs weights for inference only where support_avx512bf16_for_cpu says so",
+        "af7a066899b0af10b413bb3c1a1c00165f3707290567d2c4558b4e1b9493fd8f",
     ),
 )
 """All of them; `kind` says how each is used."""

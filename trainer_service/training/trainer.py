@@ -104,6 +104,11 @@ class GrpoTrainer(GRPOTrainer):
             callbacks=[rules],
         )
         self.remove_callback(PrinterCallback)
+        if hyperparameters.load_in_4bit:
+            # TRL makes the adapters of a quantised base bfloat16, in which small steps are lost.
+            for parameter in self.model.parameters():
+                if parameter.requires_grad:
+                    parameter.data = parameter.data.float()
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> RunSampler:
         return RunSampler(self._plan, self._hyperparameters.seed)

@@ -370,8 +370,8 @@ async def test_everything_wrong_in_a_start_is_told_at_once(trainer: InnerTrainer
             "below the artifact root",
         ),
         (
-            json.dumps({**spec(), "hyperparameters": {"load_in_4bit": True, "lora_rank": 8}}),
-            "spec_json.hyperparameters.load_in_4bit",
+            json.dumps({**spec(), "hyperparameters": {"use_unsloth": True}}),
+            "spec_json.hyperparameters.use_unsloth",
             "not supported by this version",
         ),
     ],

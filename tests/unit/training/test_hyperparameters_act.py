@@ -18,6 +18,7 @@ ELSEWHERE = {
     "max_prompt_length",
     "lora_rank",
     "lora_alpha",
+    "load_in_4bit",
     "log_completions",
     # test_unscored_gradients.py, test_against_plain_trl.py
     "loss_type",

@@ -94,7 +94,7 @@ def test_ten_wrong_fields_are_told_at_once() -> None:
         ({"lora_alpha": 8}, "lora_alpha", "set lora_rank"),
         ({"checkpoint_every": 2.5}, "checkpoint_every", "2 would work"),
         ({"max_steps": 10, "warmup_steps": 10}, "warmup_steps", "at most 9 would work"),
-        ({"load_in_4bit": True}, "load_in_4bit", "not supported by this version"),
+        ({"load_in_4bit": True}, "load_in_4bit", "set lora_rank"),
         ({"use_unsloth": True}, "use_unsloth", "not supported by this version"),
         ({"eval_dataset_id": "ds_1"}, "eval_dataset_id", "not supported by this version"),
         ({"eval_every": 5}, "eval_every", "not supported by this version"),
