@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bitsandbytes.nn import Linear4bit
+from bitsandbytes.nn.modules import Linear4bit
 from peft import LoraConfig
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from torch import nn
@@ -92,7 +92,7 @@ def load_policy(
 def _quantization(hyperparameters: GrpoHyperparameters, device: torch.device) -> BitsAndBytesConfig | None:
     if not hyperparameters.load_in_4bit:
         return None
-    return BitsAndBytesConfig(
+    return BitsAndBytesConfig(  # type: ignore[no-untyped-call]  # transformers annotates it in part
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,

@@ -1,8 +1,8 @@
 """Every name of TRL, transformers and bitsandbytes that is overridden, patched or relied on.
 
-Public interfaces aside. `tests/unit/training/test_overrides.py` compares the source of each with the digest here, so that a version
-that changes one of them fails there, before it trains anything wrong. To move to a new version: read what
-changed, mend what depends on it, and write down the new digest.
+Public interfaces aside. `tests/unit/training/test_overrides.py` compares the source of each with the digest
+here, so that a version that changes one of them fails there, before it trains anything wrong. To move to a
+new version: read what changed, mend what depends on it, and write down the new digest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import trl.trainer.utils as trl_utils
-from bitsandbytes.nn import Linear4bit
+from bitsandbytes.nn.modules import Linear4bit
 from transformers import Trainer
 from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.grpo_trainer import GRPOTrainer

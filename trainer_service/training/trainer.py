@@ -106,7 +106,7 @@ class GrpoTrainer(GRPOTrainer):
         self.remove_callback(PrinterCallback)
         if hyperparameters.load_in_4bit:
             # TRL makes the adapters of a quantised base bfloat16, in which small steps are lost.
-            for parameter in self.model.parameters():
+            for parameter in self.accelerator.unwrap_model(self.model).parameters():
                 if parameter.requires_grad:
                     parameter.data = parameter.data.float()
 
