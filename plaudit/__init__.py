@@ -5,9 +5,22 @@
 >>> job = client.training_jobs.create(base_model="builtin:tiny", dataset_id="builtin:additions", ...)
 """
 
-from plaudit.client import Client
+from typing import TYPE_CHECKING, Any
+
 from plaudit.errors import PlauditError
+
+if TYPE_CHECKING:
+    from plaudit.client import Client
 
 __version__ = "0.1.0"
 
 __all__ = ["Client", "PlauditError", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    # gRPC and the messages take a third of a second to load, which `plaudit --help` need not wait for.
+    if name == "Client":
+        from plaudit.client import Client
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-import stamina
 import typer
 
 from plaudit import __version__, errors
-from plaudit.cli import dataset, demo, job, reward, reward_server, up
-from plaudit.cli._output import printable
+from plaudit.cli._lazy import LazyCommand, lazy_group
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -27,18 +25,35 @@ _EXIT_STATUS: Final[tuple[tuple[type[errors.PlauditError], int], ...]] = (
     (errors.DeadlineExceededError, EXIT_UNAVAILABLE),
 )
 
+COMMANDS: Final = {
+    "job": LazyCommand("job", "app", "Training jobs."),
+    "dataset": LazyCommand("dataset", "app", "Datasets."),
+    "reward-server": LazyCommand("reward_server", "app", "Reward servers."),
+    "reward": LazyCommand("reward", "app", "Rewards on offer."),
+    "up": LazyCommand(
+        "up",
+        "up",
+        "Run gateway, trainer and built-in reward server until interrupted; what dies is started again.",
+    ),
+    "demo": LazyCommand(
+        "demo",
+        "demo",
+        "Teach a tiny model, live: three services on free ports, a reward in another process, a curve.",
+    ),
+}
+"""What is loaded when it is called, with what its own help begins with."""
+
 app = typer.Typer(
     name="plaudit",
-    help="GRPO post-training of language models, with the reward in a server of your own.",
+    cls=lazy_group(COMMANDS),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(job.app, name="job")
-app.add_typer(dataset.app, name="dataset")
-app.add_typer(reward_server.app, name="reward-server")
-app.add_typer(reward.app, name="reward")
-app.command("up")(up.up)
-app.command("demo")(demo.demo)
+
+
+@app.callback()
+def plaudit() -> None:
+    """GRPO post-training of language models, with the reward in a server of your own."""
 
 
 @app.command("version")
@@ -52,8 +67,6 @@ def main() -> None:
 
     Exit status: 0 done, 1 failed, 2 usage, 3 not found, 4 auth, 5 unavailable, 130 interrupted.
     """
-    # Repeated calls are no news to a person at a terminal; the last failure is told.
-    stamina.instrumentation.set_on_retry_hooks([])
     try:
         app()
     except errors.PlauditError as error:
@@ -65,6 +78,9 @@ def main() -> None:
 
 
 def _message(error: errors.PlauditError) -> str:
+    # Where nothing goes wrong, the tables and pages of this module are not needed yet.
+    from plaudit.cli._output import printable
+
     if isinstance(error, errors.InvalidArgumentError):
         lines = [f"  {violation.field}: {violation.message}" for violation in error.violations]
         count = f"{len(lines)} fields are wrong" if len(lines) != 1 else "1 field is wrong"

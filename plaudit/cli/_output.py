@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, Final
 
+import stamina
 import typer
 from pydantic import BaseModel
 from rich.console import Console
@@ -33,6 +34,8 @@ AddressOption = Annotated[
 
 def connect(address: str | None) -> Client:
     """A client that gives up soon where no gateway listens: a person waits for the answer."""
+    # Repeated calls are no news to a person at a terminal; the last failure is told.
+    stamina.instrumentation.set_on_retry_hooks([])
     return Client(address, retry_seconds=_RETRY_SECONDS)
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from plaudit.cli._output import connect
 from plaudit.cli._supervisor import LocalAddresses, Supervisor, local_services, start_local
 from plaudit.cli._watching import watch_job
 from plaudit.client import Client, models
@@ -55,7 +56,7 @@ def demo(
         with (
             _terminated_as_interrupted(),
             _services(folder) as addresses,
-            Client(addresses.gateway_grpc) as client,
+            connect(addresses.gateway_grpc) as client,
         ):
             typer.echo(f"gateway is up: REST http://{addresses.gateway_http}  gRPC {addresses.gateway_grpc}")
             typer.echo(f"try:  curl http://{addresses.gateway_http}/v1/training_jobs")
