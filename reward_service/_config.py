@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+import structlog
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError
 from pydantic import BaseModel
@@ -14,6 +15,9 @@ from referencing import Registry
 
 from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.types.validation import parse_json_object, shown, violations_of
+from reward_service._outcomes import readable
+
+log = structlog.get_logger(__name__)
 
 
 class ConfigReader(Protocol):
@@ -65,6 +69,8 @@ class _ModelConfig:
             return self._model.model_validate_json(json.dumps(given), strict=True)
         except ModelError as error:
             raise InvalidArgumentError(list(violations_of(error, self._model, prefix=field))) from None
+        except Exception as error:
+            raise _unreadable(field, error) from error
 
 
 class _SchemaConfig:
@@ -79,10 +85,26 @@ class _SchemaConfig:
 
     def read(self, config_json: str, field: str) -> Any:
         given = parse_json_object(config_json, field)
-        violations = [v for error in self._validator.iter_errors(given) for v in _violations(error, field)]
+        try:
+            errors = list(self._validator.iter_errors(given))
+        except Exception as error:
+            raise _unreadable(field, error) from error
+        violations = [violation for error in errors for violation in _violations(error, field)]
         if violations:
             raise InvalidArgumentError(violations)
         return given
+
+
+def _unreadable(field: str, error: Exception) -> InvalidArgumentError:
+    """What is told where the reward's own rules for its config raise what is no verdict on a field."""
+    log.error("a config could not be validated", field=field, why=f"{type(error).__name__}: {error}")
+    return InvalidArgumentError.of(
+        field,
+        readable(
+            f"cannot be validated: the reward's own rules raised {type(error).__name__}: {error}; leave out "
+            "what is unusual, or mend the reward"
+        ),
+    )
 
 
 def _violations(error: ValidationError, field: str) -> Iterator[FieldViolation]:

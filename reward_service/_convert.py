@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final, assert_never
 
 from google.protobuf import duration_pb2
@@ -13,8 +14,10 @@ from plaudit.errors import FieldViolation
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.rpc import MAX_MESSAGE_BYTES
 from plaudit.types.scoring import (
+    PROTOCOL_VERSION,
     ChatMessage,
     Completion,
+    Examples,
     FailureCode,
     FinishReason,
     JsonValue,
@@ -29,8 +32,7 @@ from reward_service._work import Batch, Group, ItemResult
 from reward_service.limits import ServerLimits
 from reward_service.session import Selection, SessionRequest
 
-PROTOCOL_VERSION: Final = 1
-
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _PURPOSES: Final = {
     pb.Batch.PURPOSE_TRAIN: Purpose.TRAIN,
     pb.Batch.PURPOSE_EVAL: Purpose.EVAL,
@@ -61,7 +63,11 @@ def selections_of(rewards: Sequence[pb.RewardSelection]) -> tuple[Selection, ...
 def session_request_of(message: pb.SessionOpen) -> SessionRequest:
     """What a client opens."""
     return SessionRequest(
-        message.session_id, selections_of(message.rewards), tuple(message.pending_batch_ids), message.job_id
+        message.session_id,
+        selections_of(message.rewards),
+        tuple(message.pending_batch_ids),
+        message.job_id,
+        message.reads_bundled_done,
     )
 
 
@@ -71,6 +77,7 @@ def batch_of(message: pb.Batch) -> Batch:
     groups = [_group_of(group, f"groups[{index}]", unreadable) for index, group in enumerate(message.groups)]
     timeout = _seconds(message.timeout) if message.HasField("timeout") else None
     step, purpose = message.step, _PURPOSES.get(message.purpose)
+    traced = _TRACEPARENT.fullmatch(message.traceparent)
     for field in ("timeout", "step", "traceparent", "purpose"):
         message.ClearField(field)
     return Batch(
@@ -80,6 +87,7 @@ def batch_of(message: pb.Batch) -> Batch:
         timeout=timeout,
         step=step,
         purpose=purpose,
+        trace_id=traced[1] if traced is not None else "",
         fingerprint=hash(message.SerializeToString(deterministic=True)),
         unreadable=unreadable,
     )
@@ -93,16 +101,10 @@ def frame_to_proto(frame: Frame) -> pb.ScoreResponse:
             add = response.results.results.add
             for result in frame.results:
                 _fill(add(), result)
+            response.results.done.extend(map(_done_to_proto, frame.done))
             return response
         case Done():
-            return pb.ScoreResponse(
-                done=pb.BatchDone(
-                    batch_id=frame.batch_id,
-                    scored_count=frame.scored_count,
-                    not_applicable_count=frame.not_applicable_count,
-                    failed_count=frame.failed_count,
-                )
-            )
+            return pb.ScoreResponse(done=_done_to_proto(frame))
         case Rejected():
             failure = pb.Failure(code=_CODES[frame.failure.code], message=frame.failure.message)
             if frame.failure.retry_delay is not None:
@@ -128,6 +130,21 @@ def results_to_proto(results: Sequence[ItemResult]) -> pb.ScoreOnceResponse:
     for result in results:
         _fill(response.results.add(), result)
     return response
+
+
+def prompts_of(groups: Sequence[pb.PromptGroup], unreadable: list[FieldViolation]) -> list[Prompt]:
+    """The prompts of groups; what cannot be read of them is added to `unreadable`."""
+    return [_group_of(group, f"groups[{index}]", unreadable).prompt for index, group in enumerate(groups)]
+
+
+def examples_to_proto(examples: Mapping[str, Examples]) -> pb.MakeExamplesResponse:
+    """Examples by group id."""
+    return pb.MakeExamplesResponse(
+        examples=[
+            pb.GroupExamples(group_id=group_id, good_texts=written.good, bad_texts=written.bad)
+            for group_id, written in examples.items()
+        ]
+    )
 
 
 def server_info(
@@ -159,6 +176,15 @@ def server_info(
             max_batch_completions=limits.max_batch_completions, max_frame_bytes=MAX_MESSAGE_BYTES
         ),
         capabilities=capabilities,
+    )
+
+
+def _done_to_proto(done: Done) -> pb.BatchDone:
+    return pb.BatchDone(
+        batch_id=done.batch_id,
+        scored_count=done.scored_count,
+        not_applicable_count=done.not_applicable_count,
+        failed_count=done.failed_count,
     )
 
 

@@ -20,6 +20,7 @@ class Item(Generic[ConfigT]):
     `config` is the reward's configuration in this session: the pydantic model or the JSON object that the
     reward declared. `step` is the optimizer step that the completion belongs to, 0 where none was named;
     `purpose` what the score is for, None where that is not known; `job_id` the training job, or "".
+    `deadline` is when the item ends as TIMEOUT, in the event loop's time, None where there is no such time.
     """
 
     prompt: Prompt
@@ -28,6 +29,7 @@ class Item(Generic[ConfigT]):
     step: int = 0
     purpose: Purpose | None = None
     job_id: str = ""
+    deadline: float | None = None
 
     @property
     def text(self) -> str:

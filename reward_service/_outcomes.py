@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from numbers import Real
 from types import CodeType, MappingProxyType
 
@@ -30,7 +31,7 @@ class OutcomeCheck:
         """As `outcome_of`, for each of `answers`."""
         least, most, isfinite = self._min, self._max, math.isfinite
         return [
-            Scored(answer, _NO_METRICS)  # as nearly all are
+            _plain(answer)  # as nearly all are
             if type(answer) is float and least <= answer <= most and isfinite(answer)
             else self.outcome_of(answer)
             for answer in answers
@@ -74,7 +75,7 @@ class OutcomeCheck:
                 "declare another min_value and max_value"
             )
         if not answer.metrics and not answer.explanation:
-            return Scored(number, _NO_METRICS)
+            return _plain(number)
         return self._with_details(number, answer)
 
     def _with_details(self, number: float, answer: Scored) -> Outcome:
@@ -102,6 +103,12 @@ class OutcomeCheck:
         if delay is not None and not (isinstance(delay, Real) and 0 <= delay <= 86_400):
             return self.fault(f"returned Failed with retry_delay {shown(delay)}; it is seconds, 0 to 86400")
         return Failed(code, readable(answer.message), None if delay is None else float(delay))
+
+
+@lru_cache(maxsize=1024)
+def _plain(value: float) -> Scored:
+    # One object for each value: most rewards give few of them, to many completions.
+    return Scored(value, _NO_METRICS)
 
 
 def _as_float(value: Real) -> float:

@@ -14,12 +14,12 @@ from typing import Any, Final, TypeAlias, overload
 import structlog
 from pydantic import BaseModel
 
-from plaudit.errors import FieldViolation, InvalidArgumentError
-from plaudit.types.scoring import Failed, NotApplicable, Outcome, Scored
+from plaudit.errors import FieldViolation, InvalidArgumentError, PlauditError, UnavailableError
+from plaudit.types.scoring import Examples, Failed, NotApplicable, Outcome, Prompt, Scored
 from plaudit.types.validation import shown
 from reward_service._config import config_reader
 from reward_service._item import Item
-from reward_service._outcomes import OutcomeCheck, place_of
+from reward_service._outcomes import OutcomeCheck, place_of, readable
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +29,13 @@ Answer: TypeAlias = float | Scored | NotApplicable | Failed | None
 ItemFunction: TypeAlias = Callable[[Item[Any]], Awaitable[Answer]]
 ListFunction: TypeAlias = Callable[[list[Item[Any]]], Awaitable[Sequence[Answer]]]
 ColumnsOfConfig: TypeAlias = Callable[[Any], Sequence[str]]
+ConfigCheck: TypeAlias = Callable[[Any], Awaitable[Sequence[FieldViolation]]]
+"""Says what is wrong with a config that is well-formed; fields are those of the config, "" is all of it."""
+ExamplesFunction: TypeAlias = Callable[[Prompt, Any], Examples | None]
+"""Writes, for a prompt and a config, texts that the reward ought to score high and low; None: it has none."""
+
+CHECK_RETRY_SECONDS: Final = 5.0
+"""When a client whose config could not be checked may come again."""
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -56,6 +63,8 @@ class Reward:
         max_value: float | None = None,
         required_columns: Sequence[str] | ColumnsOfConfig = (),
         config: type[BaseModel] | Mapping[str, Any] | None = None,
+        check: ConfigCheck | None = None,
+        examples: ExamplesFunction | None = None,
         scope: Scope | str = Scope.COMPLETION,
         deterministic: bool = True,
         concurrency: int = 256,
@@ -70,6 +79,8 @@ class Reward:
         self.deterministic = deterministic
         self.concurrency = concurrency
         self.chunk_size = chunk_size
+        self.examples = examples
+        self._config_check = check
         wrong: list[FieldViolation] = []
         self._check_description(wrong)
         try:
@@ -96,6 +107,45 @@ class Reward:
     def columns_of(self, config: Any) -> tuple[str, ...]:
         """The dataset columns that the reward needs under `config`."""
         return self._columns_of(config)
+
+    @property
+    def checks_config(self) -> bool:
+        """Whether there is more to check of a config than its form."""
+        return self._config_check is not None
+
+    async def check(self, config: Any, field: str, timeout: float) -> list[FieldViolation]:
+        """What the reward's own check finds wrong with a config that was read, below `field`.
+
+        Raises UnavailableError where that cannot be told now: the check raised, or took more than `timeout`
+        seconds.
+        """
+        assert self._config_check is not None, "asked of rewards that have a check"
+        task = asyncio.ensure_future(_as_list(self._config_check(config)))
+        try:
+            await asyncio.wait({task}, timeout=timeout)
+            violations = task.result() if task.done() else None
+        except PlauditError as error:
+            raise self._unchecked(error.message, error.retry_after) from None
+        except Exception as error:
+            place = place_of(error, getattr(self._config_check, "__code__", None))
+            log.error("the check of a config raised", reward=self.name, place=place, exc_info=error)
+            raise self._unchecked(f"its check raised {type(error).__name__} ({place}): {error}") from None
+        finally:
+            task.cancel()  # where it is not awaited any more
+        if violations is None:
+            raise self._unchecked(f"its check did not end within {timeout:g} s")
+        return [
+            FieldViolation(f"{field}.{v.field}" if v.field else field, readable(v.message))
+            for v in violations
+        ]
+
+    def _unchecked(self, why: str, retry_after: float | None = None) -> UnavailableError:
+        log.warning("a config could not be checked", reward=self.name, why=why)
+        return UnavailableError(
+            readable(f"reward {self.name} cannot check its config now: {why}"),
+            reason="CONFIG_UNCHECKED",
+            retry_after=CHECK_RETRY_SECONDS if retry_after is None else retry_after,
+        )
 
     async def score(self, items: list[Item[Any]]) -> list[Outcome]:
         """One outcome per item, in order. Raises nothing but the cancellation of its own task.
@@ -191,6 +241,21 @@ class Reward:
                 )
             )
             return False
+        if self._config_check is not None and not inspect.iscoroutinefunction(self._config_check):
+            wrong.append(
+                FieldViolation(
+                    "check",
+                    f"{_name_of(self._config_check)} is not an async function; write `async def`",
+                )
+            )
+        if self.examples is not None and not _is_plain(self.examples):
+            wrong.append(
+                FieldViolation(
+                    "examples",
+                    f"{_name_of(self.examples)} must be a plain function of a prompt and the config: "
+                    "`def examples(prompt: Prompt, config) -> Examples | None`",
+                )
+            )
         if self.scope is Scope.GROUP and not takes_list:
             wrong.append(
                 FieldViolation(
@@ -203,10 +268,14 @@ class Reward:
     def _columns(
         self, required_columns: Sequence[str] | ColumnsOfConfig
     ) -> tuple[Callable[[Any], tuple[str, ...]], tuple[str, ...]]:
-        """The columns by config, and those that the description names: those of the config `{}`."""
+        """The columns by config, and those that the description names: those of `{}`, if that is a config."""
         if callable(required_columns):
             of_config = required_columns
-            return (lambda config: tuple(of_config(config))), tuple(of_config(self.config.read("", "config")))
+            try:
+                named = tuple(of_config(self.config.read("", "config")))
+            except InvalidArgumentError:
+                named = ()  # a config with fields that must be given; what it needs is known when it is
+            return (lambda config: tuple(of_config(config))), named
         if isinstance(required_columns, str):
             raise InvalidArgumentError.of("required_columns", 'is text; write a list, for example ["answer"]')
         columns = tuple(required_columns)
@@ -226,6 +295,8 @@ def reward(
     max_value: float | None = None,
     required_columns: Sequence[str] | ColumnsOfConfig = (),
     config: type[BaseModel] | Mapping[str, Any] | None = None,
+    check: ConfigCheck | None = None,
+    examples: ExamplesFunction | None = None,
     scope: Scope | str = Scope.COMPLETION,
     deterministic: bool = True,
     concurrency: int = 256,
@@ -243,6 +314,8 @@ def reward(
     max_value: float | None = None,
     required_columns: Sequence[str] | ColumnsOfConfig = (),
     config: type[BaseModel] | Mapping[str, Any] | None = None,
+    check: ConfigCheck | None = None,
+    examples: ExamplesFunction | None = None,
     scope: Scope | str = Scope.COMPLETION,
     deterministic: bool = True,
     concurrency: int = 256,
@@ -257,7 +330,21 @@ def reward(
 
     `name` defaults to the function's, `description` to the first line of its docstring. `required_columns`
     are the dataset columns without which an item fails as invalid: names, or a function of the config.
-    `config` is a pydantic model or a JSON Schema; without it the reward takes none. With scope "group" each
+    `config` is a pydantic model or a JSON Schema; without it the reward takes none. By convention a property
+    of the config named `column`, or `*_column`, whose default is a required column, names that column: a job
+    that sets it is checked for the column that it names.
+
+    `check` is an async function over the config that says what else is wrong with it, as a list of
+    FieldViolation (field "tags[0]" or "", and a message that names the way out): a file that is missing, a
+    model that does not exist. It is awaited when a session opens, and when the gateway asks at submit, for at
+    most `ServerLimits.check_timeout_seconds`; where it raises, the session is told to come again later.
+
+    `examples` is a function of a prompt and the config that returns `Examples`: whole turns of the
+    assistant's that the reward ought to score at its best (`good`) and lower (`bad`), or None where it has
+    none for that prompt. A job's preflight scores them, which tells a reward that is broken from one that the
+    model does not earn yet.
+
+    With scope "group" each
     list is the whole group of one prompt; else it has at most `chunk_size` items, of one batch.
     `concurrency` is how many calls of the function run at once, over all sessions, which take turns.
 
@@ -273,6 +360,8 @@ def reward(
             max_value=max_value,
             required_columns=required_columns,
             config=config,
+            check=check,
+            examples=examples,
             scope=scope,
             deterministic=deterministic,
             concurrency=concurrency,
@@ -310,6 +399,14 @@ def _takes_list(function: Callable[..., Any]) -> bool | None:
     if origin is Item:
         return False
     return {"items": True, "item": False}.get(first.name) if annotation is None else None
+
+
+async def _as_list(violations: Awaitable[Sequence[FieldViolation]]) -> list[FieldViolation]:
+    return list(await violations)
+
+
+def _is_plain(examples: object) -> bool:
+    return callable(examples) and not inspect.iscoroutinefunction(examples)
 
 
 def _first_sentence(function: object) -> str:

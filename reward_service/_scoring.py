@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plaudit.errors import FieldViolation, InvalidArgumentError
+from structlog.contextvars import bind_contextvars
+
+from plaudit.errors import FieldViolation, InvalidArgumentError, PlauditError
 from plaudit.types.scoring import Failed, FailureCode, Outcome
 from reward_service._item import Item
 from reward_service._lanes import Lane
@@ -22,8 +24,12 @@ MAX_SELECTIONS = 64
 class Catalog:
     """The rewards of a server, by name, each with its lane."""
 
-    def __init__(self, rewards: Sequence[Reward]) -> None:
-        """Raises InvalidArgumentError where there is none, or two have one name."""
+    def __init__(self, rewards: Sequence[Reward], *, check_timeout: float) -> None:
+        """`check_timeout`: seconds that a reward may take to check a config.
+
+        Raises InvalidArgumentError where there is no reward, or two have one name.
+        """
+        self._check_timeout = check_timeout
         wrong = [] if rewards else [FieldViolation("rewards", "is empty; a server has at least one reward")]
         self.rewards: dict[str, Reward] = {}
         for index, reward in enumerate(rewards):
@@ -43,10 +49,15 @@ class Catalog:
             raise InvalidArgumentError(wrong)
         self._lanes = {name: Lane(reward.concurrency) for name, reward in self.rewards.items()}
 
-    def select(self, selections: Sequence[Selection], job_id: str) -> SelectedRewards:
-        """The selected rewards, configured; InvalidArgumentError names every wrong field of `rewards`."""
+    async def select(self, selections: Sequence[Selection], job_id: str, *, known: bool) -> SelectedRewards:
+        """The selected rewards, configured and, but where the selections are `known`, checked.
+
+        InvalidArgumentError names every wrong field of `rewards`. UnavailableError: a config that is
+        well-formed cannot be checked now.
+        """
         wrong: list[FieldViolation] = []
         selected: dict[str, _Selected] = {}
+        fields: dict[str, str] = {}
         first_use: dict[str, int] = {}
         if not selections:
             wrong.append(FieldViolation("rewards", "is empty; select at least one reward"))
@@ -64,9 +75,11 @@ class Catalog:
                 )
             reward = self.rewards.get(selection.name)
             if reward is None:
-                known = ", ".join(self.rewards)
+                known_names = ", ".join(self.rewards)
                 wrong.append(
-                    FieldViolation(f"{field}.name", f'"{selection.name}" is not on offer; there are {known}')
+                    FieldViolation(
+                        f"{field}.name", f'"{selection.name}" is not on offer; there are {known_names}'
+                    )
                 )
                 continue
             try:
@@ -75,9 +88,32 @@ class Catalog:
                 wrong.extend(error.violations)
                 continue
             selected[key] = _Selected(reward, self._lanes[reward.name], config, reward.columns_of(config))
+            fields[key] = f"{field}.config"
+        if not known:
+            await self._check(selected, fields, wrong)
         if wrong:
             raise InvalidArgumentError(wrong)
         return SelectedRewards(selected, job_id)
+
+    async def _check(
+        self, selected: Mapping[str, _Selected], fields: Mapping[str, str], wrong: list[FieldViolation]
+    ) -> None:
+        checks = [
+            one.reward.check(one.config, fields[key], self._check_timeout)
+            for key, one in selected.items()
+            if one.reward.checks_config
+        ]
+        unchecked: list[PlauditError] = []
+        for found in await asyncio.gather(*checks, return_exceptions=True):
+            if isinstance(found, PlauditError):
+                unchecked.append(found)
+            elif isinstance(found, BaseException):
+                raise found
+            else:
+                wrong.extend(found)
+        # What is wrong is told first: coming again would not mend it.
+        if unchecked and not wrong:
+            raise unchecked[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +143,7 @@ class SelectedRewards:
         for key in keys:
             selected = self._selected[key]
             for indexes, items in self._portions(batch, selected, offset, report):
-                calls.append(_Call(selected, indexes, items, report))
+                calls.append(_Call(selected, batch, indexes, items, report))
             offset += batch.completion_count
         for call in calls:
             selected_lane = call.selected.lane
@@ -130,6 +166,8 @@ class SelectedRewards:
         items: list[Item[Any]] = []
         portions: list[tuple[list[int], list[Item[Any]]]] = []
         index = offset
+        timeout = batch.timeout
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         for group in batch.groups:
             count = len(group.completions)
             missing = [column for column in selected.columns if column not in group.prompt.columns]
@@ -140,7 +178,7 @@ class SelectedRewards:
                 continue
             prompt, config = group.prompt, selected.config
             step, purpose, job_id = batch.step, batch.purpose, self._job_id
-            items += [Item(prompt, c, config, step, purpose, job_id) for c in group.completions]
+            items += [Item(prompt, c, config, step, purpose, job_id, deadline) for c in group.completions]
             indexes.extend(range(index, index + count))
             index += count
             if by_group:
@@ -160,21 +198,25 @@ def _lacks(missing: list[str], group: Group) -> Failed:
 
 
 class _Call:
-    __slots__ = ("_indexes", "_items", "_report", "selected")
+    __slots__ = ("_batch", "_indexes", "_items", "_report", "selected")
 
     def __init__(
         self,
         selected: _Selected,
+        batch: Batch,
         indexes: list[int],
         items: list[Item[Any]],
         report: Report,
     ) -> None:
         self.selected = selected
+        self._batch = batch
         self._indexes = indexes
         self._items = items
         self._report = report
 
     async def run(self) -> None:
+        # In a task of its own, so that this holds for the reward's own lines and for no others.
+        bind_contextvars(batch_id=self._batch.batch_id, step=self._batch.step, trace_id=self._batch.trace_id)
         started = time.perf_counter()
         try:
             outcomes: Sequence[Outcome] = await self.selected.reward.score(self._items)

@@ -10,17 +10,20 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from plaudit.errors import FailedPreconditionError, InvalidArgumentError
+from plaudit.errors import FailedPreconditionError, FieldViolation, InvalidArgumentError
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.reward.v1 import reward_service_pb2_grpc as pb_grpc
+from plaudit.types.scoring import PROTOCOL_VERSION
 from reward_service._convert import (
-    PROTOCOL_VERSION,
     batch_of,
+    examples_to_proto,
     frame_to_proto,
+    prompts_of,
     results_to_proto,
     selections_of,
     session_request_of,
 )
+from reward_service._examples import ExampleWriter
 from reward_service._reading import reader_of
 from reward_service._stream import Stream
 from reward_service.session import ScoreEngine, Session
@@ -40,8 +43,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class RewardServicer(pb_grpc.RewardServiceServicer):
     """Serves an engine under a description."""
 
-    def __init__(self, engine: ScoreEngine, info: pb.GetServerInfoResponse) -> None:
+    def __init__(self, engine: ScoreEngine, examples: ExampleWriter, info: pb.GetServerInfoResponse) -> None:
         self._engine = engine
+        self._examples = examples
         self._info = info
 
     async def GetServerInfo(
@@ -53,7 +57,7 @@ class RewardServicer(pb_grpc.RewardServiceServicer):
     async def Score(self, request_iterator: Frames, context: Context) -> AsyncIterator[pb.ScoreResponse]:
         """The conversation of the proto file."""
         opening = await _opening(request_iterator)
-        session, stream = self._engine.open(session_request_of(opening))
+        session, stream = await self._engine.open(session_request_of(opening))
         reader = asyncio.create_task(self._read(request_iterator, session, stream))
 
         def close(_: Any) -> None:
@@ -67,13 +71,22 @@ class RewardServicer(pb_grpc.RewardServiceServicer):
             yield frame_to_proto(frame)
 
     async def ScoreOnce(self, request: pb.ScoreOnceRequest, context: Context) -> pb.ScoreOnceResponse:
-        """Scores one batch."""
+        """Scores one batch, or, where it has no groups, checks the rewards that are selected."""
         remaining = context.time_remaining()
         if remaining is not None:
             remaining -= min(remaining * _DEADLINE_MARGIN, _LONGEST_DEADLINE_MARGIN_SECONDS)
         batch = batch_of(request.batch)
         results = await self._engine.score_once(selections_of(request.rewards), batch, remaining)
         return results_to_proto(results)
+
+    async def MakeExamples(
+        self, request: pb.MakeExamplesRequest, context: Context
+    ) -> pb.MakeExamplesResponse:
+        """Texts that a reward calls good, and bad."""
+        (selection,) = selections_of([request.reward])
+        unreadable: list[FieldViolation] = []
+        prompts = prompts_of(request.groups, unreadable)
+        return examples_to_proto(self._examples.write(selection, prompts, unreadable))
 
     async def _read(self, frames: Frames, session: Session, stream: Stream) -> None:
         try:
@@ -113,6 +126,11 @@ def register(servicer: RewardServicer, server: grpc.aio.Server) -> None:
             servicer.ScoreOnce,
             request_deserializer=reader_of(pb.ScoreOnceRequest),
             response_serializer=pb.ScoreOnceResponse.SerializeToString,
+        ),
+        "MakeExamples": grpc.unary_unary_rpc_method_handler(
+            servicer.MakeExamples,
+            request_deserializer=reader_of(pb.MakeExamplesRequest),
+            response_serializer=pb.MakeExamplesResponse.SerializeToString,
         ),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))

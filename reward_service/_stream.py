@@ -29,13 +29,6 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
-    """Results that were ready together."""
-
-    results: Sequence[ItemResult]
-
-
-@dataclass(frozen=True, slots=True)
 class Done:
     """Ends a batch."""
 
@@ -43,6 +36,14 @@ class Done:
     scored_count: int
     not_applicable_count: int
     failed_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Results that were ready together, and the batches that end with them."""
+
+    results: Sequence[ItemResult]
+    done: Sequence[Done] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +78,13 @@ class Stream:
     more of them than the window admits. A batch is on the stream from `take` until its `done`.
     """
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: Opened, *, bundles_done: bool = False) -> None:
+        """`bundles_done`: the client reads in `Results` which batches are done."""
         self._opened = opened
+        self._bundles_done = bundles_done
         self.largest_window = opened.window
         self._results: list[tuple[Work, Sequence[int]]] = []
+        self._done: list[Done] = []
         self._frames: list[Frame] = []
         self._unfinished: set[str] = set()
         # Ids of batches that were answered in full on this stream, and must not be answered on it again even
@@ -116,7 +120,7 @@ class Stream:
             self._answered[work.batch_id] = work.fingerprint
             if len(self._answered) > _MAX_ANSWERED_IDS:
                 self._answered.popitem(last=False)
-            self._frames.append(
+            self._done.append(
                 Done(work.batch_id, work.scored_count, work.not_applicable_count, work.failed_count)
             )
         self._wake.set()
@@ -157,10 +161,14 @@ class Stream:
             if self._error is not None:
                 raise self._error
             if self._results or self._frames:
-                # `done` frames follow the results that they close, also where those take several frames.
                 results, self._results = self._results, []
+                done, self._done = self._done, []
                 frames, self._frames = self._frames, []
-                for frame in chain(_bundled(results), frames):
+                # `done` follows the results that it closes, also where those take several frames.
+                apart: list[Frame] = []
+                if not self._bundles_done:
+                    apart, done = [*done], []
+                for frame in chain(_bundled(results, done), apart, frames):
                     yield frame
                     if self._error is not None:
                         raise self._error
@@ -182,17 +190,20 @@ class Stream:
         self._wake.set()
 
 
-def _bundled(results: Sequence[tuple[Work, Sequence[int]]]) -> Iterator[Results]:
-    """Frames of at most MAX_RESULTS_PER_FRAME results; each is made when it is about to be sent."""
+def _bundled(results: Sequence[tuple[Work, Sequence[int]]], done: Sequence[Done]) -> Iterator[Results]:
+    """Frames of at most MAX_RESULTS_PER_FRAME results, the last one with `done`.
+
+    Each is made when it is about to be sent.
+    """
     bundle: list[ItemResult] = []
     for work, indexes in results:
         begin = 0
         while begin < len(indexes):
-            end = begin + MAX_RESULTS_PER_FRAME - len(bundle)
-            bundle.extend(work.hand_over(indexes[begin:end]))
-            begin = end
             if len(bundle) == MAX_RESULTS_PER_FRAME:
                 yield Results(bundle)
                 bundle = []
+            end = begin + MAX_RESULTS_PER_FRAME - len(bundle)
+            bundle.extend(work.hand_over(indexes[begin:end]))
+            begin = end
     if bundle:
-        yield Results(bundle)
+        yield Results(bundle, done)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from plaudit.errors import FieldViolation
@@ -35,8 +35,9 @@ class Group:
 class Batch:
     """Completions to score, as they came.
 
-    `timeout` is in seconds, None where none was named. `fingerprint` is equal for batches with equal groups
-    and reward keys, within this process. `unreadable` names what could not be read of it.
+    `timeout` is in seconds, None where none was named. `trace_id` names the client's trace (W3C) that the
+    batch belongs to, "" where there is none. `fingerprint` is equal for batches with equal groups and reward
+    keys, within this process. `unreadable` names what could not be read of it.
     """
 
     batch_id: str
@@ -45,6 +46,7 @@ class Batch:
     timeout: float | None = None
     step: int = 0
     purpose: Purpose | None = None
+    trace_id: str = ""
     fingerprint: int = 0
     unreadable: Sequence[FieldViolation] = field(default=())
 
@@ -219,7 +221,7 @@ class Work:
         if timeout <= 0:
             self.close(FailureCode.TIMEOUT, f"the batch came with no time left: its timeout is {timeout:g} s")
             return
-        stop = scorer.start(batch, self._keys, self._record)
+        stop = scorer.start(replace(batch, timeout=timeout), self._keys, self._record)
         if self.open_count:
             self._stop = stop
             message = f"not scored within the batch's timeout of {timeout:g} s"

@@ -43,3 +43,13 @@ class ServerLimits(BaseModel):
         description="Time budget of a batch, or of a single call, that names none, in seconds.",
         examples=[600.0],
     )
+    check_timeout_seconds: float = Field(
+        default=4.0,
+        gt=0.0,
+        le=600.0,
+        description=(
+            "How long rewards may take to check their configs when a session opens, in seconds. A trainer "
+            "waits 5 s for the whole of it."
+        ),
+        examples=[4.0],
+    )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol
 
 import structlog
 
@@ -54,10 +54,18 @@ class SessionRequest:
     selections: Sequence[Selection]
     pending_batch_ids: Sequence[str] = ()
     job_id: str = ""
+    reads_bundled_done: bool = False
 
 
-Select: TypeAlias = Callable[[Sequence[Selection], str], Scorer]
-"""Makes the scorer of selections, for a job; InvalidArgumentError names every wrong field of `rewards`."""
+class Select(Protocol):
+    """Makes the scorer of selections, for a job."""
+
+    async def __call__(self, selections: Sequence[Selection], job_id: str, *, known: bool) -> Scorer:
+        """Raises InvalidArgumentError that names every wrong field of `rewards`.
+
+        Where the selections are `known`, as those of a session that comes back, they are not checked again.
+        Raises UnavailableError where they cannot be checked now.
+        """
 
 
 class Session:
@@ -84,7 +92,7 @@ class Session:
                     f"a newer stream opened session {request.session_id}; read that one", reason="SUPERSEDED"
                 )
             )
-        if self.request is not None and self.request.selections != request.selections:
+        if self.request is not None and not self.has_selections(request.selections):
             self.abandon()  # what was scored, was scored by other rewards
         self.request = request
         self._scorer = scorer
@@ -98,10 +106,14 @@ class Session:
             else:
                 work.forget_unhanded()
         retained = [batch_id for batch_id in pending if batch_id in self._batches]
-        self.stream = Stream(Opened(window, retained))
+        self.stream = Stream(Opened(window, retained), bundles_done=request.reads_bundled_done)
         for batch_id in retained:
             self.stream.take(self._batches[batch_id])
         return self.stream
+
+    def has_selections(self, selections: Sequence[Selection]) -> bool:
+        """Whether the session was opened with these rewards."""
+        return self.request is not None and self.request.selections == selections
 
     def submit(self, batch: Batch, *, draining: bool) -> None:
         """Accepts a batch, answers it again, or rejects it, on the session's stream."""
@@ -124,7 +136,11 @@ class Session:
             if refusal.code not in self._logged_refusals:  # once: a client may go on as it began
                 self._logged_refusals.add(refusal.code)
                 log.warning(
-                    "batch rejected", batch_id=batch.batch_id, code=refusal.code, reason=refusal.message
+                    "batch rejected",
+                    batch_id=batch.batch_id,
+                    trace_id=batch.trace_id,
+                    code=refusal.code,
+                    reason=refusal.message,
                 )
             stream.reject(batch.batch_id, refusal)
         else:
@@ -218,15 +234,17 @@ class ScoreEngine:
         """Sessions that are attached to a stream or remembered."""
         return len(self._sessions)
 
-    def open(self, request: SessionRequest) -> tuple[Session, Stream]:
+    async def open(self, request: SessionRequest) -> tuple[Session, Stream]:
         """Opens or resumes a session on a new stream.
 
-        Raises InvalidArgumentError with every wrong field, UnavailableError while the server goes away, and
-        ResourceExhaustedError where there are too many sessions.
+        Raises InvalidArgumentError with every wrong field, UnavailableError while the server goes away or
+        where a config cannot be checked now, and ResourceExhaustedError where there are too many sessions.
         """
         if self._grace is not None:
             raise self._going_away()
-        scorer = self._checked_scorer(request)
+        scorer = await self._checked_scorer(request)
+        if self._grace is not None:
+            raise self._going_away()
         session = self._sessions.get(request.session_id)
         if session is None:
             self._make_room()
@@ -277,17 +295,26 @@ class ScoreEngine:
     async def score_once(
         self, selections: Sequence[Selection], batch: Batch, timeout: float | None
     ) -> list[ItemResult]:
-        """Scores one batch without a session, within `timeout` seconds; what is open then ends as TIMEOUT."""
+        """Scores one batch without a session, within `timeout` seconds; what is open then ends as TIMEOUT.
+
+        A batch without groups asks for nothing but the check of the selections.
+        """
+        started = time.monotonic()
         problems: list[FieldViolation] = []
         keys: Sequence[str] = [selection.key for selection in selections]
         scorer: Scorer | None = None
         try:
-            scorer = self._select(selections, "")
+            scorer = await self._select(selections, "", known=False)
         except InvalidArgumentError as error:
             problems.extend(error.violations)
-        problems.extend(FieldViolation(f"batch.{v.field}", v.message) for v in problems_of(batch, keys))
+        if batch.groups:
+            problems.extend(FieldViolation(f"batch.{v.field}", v.message) for v in problems_of(batch, keys))
         if problems or scorer is None:
             raise InvalidArgumentError(problems)
+        if not batch.groups:
+            return []
+        if timeout is not None:
+            timeout -= time.monotonic() - started
         if batch.completion_count > self._limits.max_batch_completions:
             raise ResourceExhaustedError(
                 f"the batch has {batch.completion_count} completions; a batch has at most "
@@ -351,7 +378,7 @@ class ScoreEngine:
         else:
             self._idle.set()
 
-    def _checked_scorer(self, request: SessionRequest) -> Scorer:
+    async def _checked_scorer(self, request: SessionRequest) -> Scorer:
         problems: list[FieldViolation] = []
         if not request.session_id:
             problems.append(
@@ -359,8 +386,10 @@ class ScoreEngine:
             )
         elif len(request.session_id) > MAX_ID_LENGTH:
             problems.append(FieldViolation("session_id", f"is longer than {MAX_ID_LENGTH} characters"))
+        session = self._sessions.get(request.session_id)
+        known = session is not None and session.has_selections(request.selections)
         try:
-            scorer = self._select(request.selections, request.job_id)
+            scorer = await self._select(request.selections, request.job_id, known=known)
         except InvalidArgumentError as error:
             raise InvalidArgumentError([*problems, *error.violations]) from None
         if problems:

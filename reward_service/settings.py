@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from plaudit.rpc import ListenSecurity, checked_listen_address
 from plaudit.service import DEFAULT_ADDRESSES, ServiceSettings
-from plaudit.types.addresses import ListenAddress
+from plaudit.types.addresses import BindAddress
+from reward_service.judge.settings import JudgeSettings
 from reward_service.limits import ServerLimits
+from reward_service.sandbox.settings import SandboxSettings
+
+
+class MathSettings(BaseModel):
+    """Processes of math_answer. They start when the first session asks for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    workers: int = Field(
+        default=4, ge=1, le=256, description="Processes, and so answers compared at once.", examples=[4]
+    )
+    memory_mb: int = Field(
+        default=1024,
+        ge=256,
+        le=1_048_576,
+        description="Address space of one process, in MiB; what needs more fails.",
+        examples=[1024],
+    )
 
 
 class RewardSettings(ServiceSettings):
@@ -16,7 +36,11 @@ class RewardSettings(ServiceSettings):
 
     section: ClassVar[str] = "reward"
 
-    address: ListenAddress = Field(
+    security: ListenSecurity = Field(
+        default_factory=ListenSecurity,
+        description="Certificate, tokens, and who may call; needed beyond loopback.",
+    )
+    address: BindAddress = Field(
         default=DEFAULT_ADDRESSES.reward,
         description="host:port to listen on; port 0 takes a free one.",
         examples=[DEFAULT_ADDRESSES.reward],
@@ -31,3 +55,14 @@ class RewardSettings(ServiceSettings):
     limits: ServerLimits = Field(
         default_factory=ServerLimits, description="What the server takes on at once, and keeps."
     )
+    math: MathSettings = Field(
+        default_factory=MathSettings, description="Processes of the reward math_answer."
+    )
+    judge: JudgeSettings = Field(
+        default_factory=JudgeSettings, description="Judges that jobs may name, by profiles."
+    )
+    sandbox: SandboxSettings = Field(
+        default_factory=SandboxSettings, description="Processes that run the code of python_function."
+    )
+
+    _is_secure = field_validator("address")(checked_listen_address)

@@ -10,7 +10,10 @@ from reward_service.rewards._comparison import MAX_NUMBER_LENGTH, NUMBER
 
 # An answer stands near the end; what is before is not read where every character costs.
 _MAX_SCANNED_LENGTH: Final = 100_000
-_NUMBER_AT_END = re2.compile(f"({NUMBER})$")
+_NUMBER_AT_END = re2.compile(f"(?:^|[^0-9])({NUMBER})$")
+_PER_CENT = re2.compile(r"[ \t]*\\?%")
+_SIGN_AFTER_RELATION = re2.compile(r"[=≈<>≤≥] *([+-]) +$")
+_NUMERATOR_AT_END = re2.compile(r"(\d+)/$")
 _BOX: Final = "\\boxed{"
 
 
@@ -38,6 +41,8 @@ def last_boxed(text: str) -> str | None:
     # Backwards, so that the first box that closes is the last one that opens.
     for position in range(len(tail) - 1, -1, -1):
         character = tail[position]
+        if character in "{}" and _is_escaped(tail, position):
+            continue
         if character == "}":
             ends.append(position)
         elif character == "{" and ends:
@@ -47,8 +52,19 @@ def last_boxed(text: str) -> str | None:
     return None
 
 
+def _is_escaped(text: str, position: int) -> bool:
+    before = position
+    while before > 0 and text[before - 1] == "\\":
+        before -= 1
+    return (position - before) % 2 == 1
+
+
 def last_number(text: str) -> str | None:
-    """The last number; a sign counts where it does not follow a letter, a digit or a closing bracket."""
+    """The last number, or the fraction of two whole numbers that it ends, as 3/4.
+
+    A sign counts where it does not follow a letter, a digit or a closing bracket; one that is apart from its
+    number, where it follows a relation, as in x = - 5. A per cent sign is part of the number.
+    """
     end = max(text.rfind(digit) for digit in "0123456789") + 1
     if end == 0:
         return None
@@ -57,8 +73,23 @@ def last_number(text: str) -> str | None:
     match = _NUMBER_AT_END.search(window)
     if match is None:
         return None
-    number: str = match.group(1)
-    before = window[match.start(1) - 1 : match.start(1)]
-    if number[0] in "+-" and before and (before.isalnum() or before in ")]}"):
-        return number[1:]
-    return number
+    begin = match.start(1)
+    if match.group(1).isdecimal():
+        numerator = _NUMERATOR_AT_END.search(window[:begin])
+        if numerator is not None and not _goes_on_from(window, numerator.start(1), ".,/"):
+            begin = numerator.start(1)
+    if window[begin] in "+-":
+        begin += 1
+    signed = window[begin - 1 : begin] in ("+", "-") and not _goes_on_from(window, begin - 1, ")]}")
+    sign = window[begin - 1] if signed else ""
+    apart = None if sign else _SIGN_AFTER_RELATION.search(window[:begin])
+    if apart is not None:
+        sign = apart.group(1)
+    per_cent = _PER_CENT.match(text[end : end + 100])
+    return f"{sign}{window[begin:]}{'%' if per_cent else ''}"
+
+
+def _goes_on_from(text: str, begin: int, marks: str) -> bool:
+    """Whether what begins at `begin` follows on a letter, a digit, or one of `marks`."""
+    before = text[begin - 1 : begin]
+    return before.isalnum() or (before != "" and before in marks)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import re2
 
 MAX_PATTERN_LENGTH: Final = 500
-_MAX_PROGRAM_SIZE: Final = 1000
+_MAX_PROGRAM_SIZE: Final = 5000
 _MAX_MEMORY_BYTES: Final = 8 << 20
 
 
@@ -34,6 +34,8 @@ def compile_pattern(pattern: str) -> Any:
         ) from None
     if compiled.programsize > _MAX_PROGRAM_SIZE:
         raise ValueError(
-            "the pattern is too large once its repetitions are written out; use smaller counts, or + and *"
+            f"the pattern is too large: {compiled.programsize} steps of RE2, of at most {_MAX_PROGRAM_SIZE}; "
+            "a counted repetition costs as much as all that it repeats, a class as \\p{L} some 1,200 each "
+            "time; use + and * in place of counts, or fewer classes"
         )
     return compiled

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
-from plaudit.types.scoring import Failed, FailureCode, NotApplicable, Scored
+from plaudit.types.scoring import Examples, Failed, FailureCode, JsonValue, NotApplicable, Prompt, Scored
+from plaudit.types.validation import shown
 from reward_service._item import Item
 from reward_service._reward import Answer, reward
-from reward_service.rewards._comparison import Expected
+from reward_service.rewards._beside import beside_the_loop
+from reward_service.rewards._comparison import Expected, number_of
 from reward_service.rewards._extraction import last_boxed, last_number, last_tagged
-from reward_service.rewards._patterns import compile_pattern
+from reward_service.rewards._patterns import MAX_PATTERN_LENGTH, compile_pattern
 
 _SHOWN_LENGTH = 100
 
@@ -39,6 +42,7 @@ class ExactAnswerConfig(BaseModel):
     )
     pattern: str | None = Field(
         default=None,
+        max_length=MAX_PATTERN_LENGTH,
         validate_default=True,
         description='RE2 pattern whose first group is the answer, for extract "regex".',
         examples=["Answer: (.*)"],
@@ -94,6 +98,45 @@ class ExactAnswerConfig(BaseModel):
             case "whole":
                 return item.text
 
+    def turn_with(self, answer: str) -> str | None:
+        """A turn of the assistant's that gives `answer` in this form; None where none can be written."""
+        match self.extract:
+            case "tag":
+                closing = f"</{self.tag}>"
+                return None if closing in answer else f"<{self.tag}>{answer}{closing}"
+            case "boxed":
+                return None if "{" in answer or "}" in answer else f"\\boxed{{{answer}}}"
+            case "last_number":
+                return None if number_of(answer) is None else answer
+            case "regex":
+                return None
+            case "whole":
+                return answer
+
+
+def examples(prompt: Prompt, config: ExactAnswerConfig) -> Examples | None:
+    """The row's answer in the configured form, and a wrong one; None where the form is a pattern."""
+    value = prompt.columns.get(config.column)
+    if isinstance(value, list):
+        value = value[0] if value else None
+    right = _written(value)
+    good = None if right is None else config.turn_with(right)
+    if right is None or good is None:
+        return None
+    number = number_of(right)
+    wrong = f"not {right}" if number is None else str(number + 1)
+    bad = config.turn_with(wrong)
+    return Examples(good=(good,), bad=() if bad is None else (bad,))
+
+
+def _written(value: JsonValue) -> str | None:
+    """A value as a model would write it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, str | int | float) else None
+
 
 @reward(
     description="1 where the completion's answer is the row's: numbers by value, text normalised; else 0.",
@@ -101,18 +144,20 @@ class ExactAnswerConfig(BaseModel):
     max_value=1.0,
     required_columns=lambda config: (config.column,),
     config=ExactAnswerConfig,
+    examples=examples,
 )
 async def exact_answer(items: list[Item[ExactAnswerConfig]]) -> list[Answer]:
     """1 or 0 for each completion."""
     expected: dict[int, Expected | NotApplicable | Failed] = {}
-    answers: list[Answer] = []
-    for item in items:
+
+    def answer(item: Item[ExactAnswerConfig]) -> Answer:
         # Completions of one prompt share it, and what it expects.
         accepted = expected.get(id(item.prompt))
         if accepted is None:
             accepted = expected[id(item.prompt)] = _expected(item)
-        answers.append(_compared(item, accepted) if isinstance(accepted, Expected) else accepted)
-    return answers
+        return _compared(item, accepted) if isinstance(accepted, Expected) else accepted
+
+    return await beside_the_loop(items, answer, costly=any(i.config.extract == "regex" for i in items))
 
 
 def _expected(item: Item[ExactAnswerConfig]) -> Expected | NotApplicable | Failed:
@@ -132,8 +177,9 @@ def _compared(item: Item[ExactAnswerConfig], expected: Expected) -> Scored:
         return Scored(0.0, explanation=f"no answer found by extract {item.config.extract}")
     if expected.accepts(answer):
         return Scored(1.0)
-    value = str(item.columns[item.config.column])
-    return Scored(0.0, explanation=f"answer {_shown(answer)}, expected {_shown(value)}")
+    value = item.columns[item.config.column]
+    told = value if isinstance(value, str) else shown(value)
+    return Scored(0.0, explanation=f"answer {_shown(answer)}, expected {_shown(told)}")
 
 
 def _shown(text: str) -> str:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
-from plaudit.types.scoring import Failed, FailureCode, FinishReason, Scored
+from plaudit.types.scoring import Examples, Failed, FailureCode, FinishReason, Prompt, Scored
 from reward_service._item import Item
 from reward_service._reward import Answer, reward
+from reward_service.rewards._beside import beside_the_loop
 from reward_service.rewards._json_check import JsonCheck
-from reward_service.rewards._patterns import compile_pattern
+from reward_service.rewards._patterns import MAX_PATTERN_LENGTH, compile_pattern
+
+_CONTENT = "an example"
 
 TagName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_:.-]{0,62}$")]
+
+
+@lru_cache(maxsize=32)
+def _json_check(schema_json: str) -> JsonCheck:
+    # A large schema takes a tenth of a second to check, and each config is checked and then used.
+    return JsonCheck(json.loads(schema_json))
 
 
 class FormatCheckConfig(BaseModel):
@@ -22,6 +33,7 @@ class FormatCheckConfig(BaseModel):
 
     pattern: str | None = Field(
         default=None,
+        max_length=MAX_PATTERN_LENGTH,
         description="RE2 pattern to be found in the text, instead of tags.",
         examples=["^<answer>\\d+</answer>$"],
     )
@@ -58,7 +70,10 @@ class FormatCheckConfig(BaseModel):
     @classmethod
     def _schema_holds(cls, schema: dict[str, Any] | None, info: ValidationInfo) -> dict[str, Any] | None:
         if schema is not None:
-            JsonCheck(schema)
+            try:
+                _json_check(json.dumps(schema))
+            except RecursionError:
+                raise ValueError("the schema is nested too deep; name its parts under $defs") from None
             if info.data.get("pattern") is not None:
                 raise ValueError("there is a pattern too; leave one of them out")
         return schema
@@ -85,7 +100,7 @@ class FormatCheckConfig(BaseModel):
         if self.pattern is not None:
             self._pattern = compile_pattern(self.pattern)
         if self.json_schema is not None:
-            self._json_check = JsonCheck(self.json_schema)
+            self._json_check = _json_check(json.dumps(self.json_schema))
 
     def score(self, text: str, *, truncated: bool) -> Answer:
         """The reward of a whole turn of the assistant's."""
@@ -114,18 +129,31 @@ class FormatCheckConfig(BaseModel):
         return Scored(0.0, explanation=fault) if fault else Scored(1.0)
 
 
+def examples(prompt: Prompt, config: FormatCheckConfig) -> Examples | None:
+    """Every tag once, in order, with content; and the content alone. None for a pattern or a schema."""
+    if config.pattern is not None or config.json_schema is not None:
+        return None
+    good = "\n".join(f"<{tag}>{_CONTENT}</{tag}>" for tag in config.tags)
+    return Examples(good=(good,), bad=(_CONTENT, f"<{config.tags[0]}></{config.tags[0]}>"))
+
+
 @reward(
     description="Whether the completion has the required form: tags in order, a pattern, or a JSON Schema.",
     min_value=0.0,
     max_value=1.0,
     config=FormatCheckConfig,
+    examples=examples,
 )
 async def format_check(items: list[Item[FormatCheckConfig]]) -> list[Answer]:
     """1 where the assistant's turn has the required form, else 0, or what is had of it."""
-    return [
-        item.config.score(item.full_text, truncated=item.completion.finish_reason is FinishReason.LENGTH)
-        for item in items
-    ]
+    costly = any(item.config.pattern is not None or item.config.json_schema is not None for item in items)
+    return await beside_the_loop(
+        items,
+        lambda item: item.config.score(
+            item.full_text, truncated=item.completion.finish_reason is FinishReason.LENGTH
+        ),
+        costly=costly,
+    )
 
 
 def fault_in_tags(text: str, tags: tuple[str, ...], allow_text_outside: bool) -> str:

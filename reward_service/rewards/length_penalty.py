@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from plaudit.types.scoring import Failed, FailureCode
@@ -14,9 +16,12 @@ class LengthPenaltyConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    soft_limit: int = Field(ge=0, le=10_000_000, description="Tokens that cost nothing.", examples=[1024])
+    unit: Literal["tokens", "characters"] = Field(
+        default="tokens", description="What the limits count.", examples=["tokens"]
+    )
+    soft_limit: int = Field(ge=0, le=10_000_000, description="Length that costs nothing.", examples=[1024])
     hard_limit: int = Field(
-        ge=1, le=10_000_000, description="Tokens from which on the reward is -1.", examples=[2048]
+        ge=1, le=10_000_000, description="Length from which on the reward is -1.", examples=[2048]
     )
 
     @field_validator("hard_limit")
@@ -29,25 +34,26 @@ class LengthPenaltyConfig(BaseModel):
 
 
 @reward(
-    description="0 up to a soft limit of tokens, falling linearly to -1 at a hard one.",
+    description="0 up to a soft limit of length, falling linearly to -1 at a hard one.",
     min_value=-1.0,
     max_value=0.0,
     config=LengthPenaltyConfig,
 )
 async def length_penalty(items: list[Item[LengthPenaltyConfig]]) -> list[Answer]:
-    """The penalty of each completion, by its number of tokens."""
+    """The penalty of each completion, by its length."""
     return [penalty(item) for item in items]
 
 
 def penalty(item: Item[LengthPenaltyConfig]) -> Answer:
     """The penalty of one completion."""
-    tokens = item.completion.token_count
-    if tokens == 0 and item.text:
+    config = item.config
+    length = item.completion.token_count if config.unit == "tokens" else len(item.text)
+    if length == 0 and item.text:
         return Failed(
             FailureCode.INVALID,
-            "token_count is 0, but the completion has text; send its length in the policy's tokens",
+            "token_count is 0, but the completion has text; send its length in the policy's tokens, or count "
+            "characters",
         )
-    soft, hard = item.config.soft_limit, item.config.hard_limit
-    if tokens <= soft:
+    if length <= config.soft_limit:
         return 0.0
-    return -min(1.0, (tokens - soft) / (hard - soft))
+    return -min(1.0, (length - config.soft_limit) / (config.hard_limit - config.soft_limit))

@@ -37,6 +37,31 @@ if __name__ == "__main__":
     serve([slow], name="slow", version="1")
 """
 
+OPENING_SERVER = """
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from reward_service import Item, reward, serve
+
+log = Path(sys.argv.pop())
+
+@asynccontextmanager
+async def rewards():
+    with log.open("w") as file:
+        print("opened", file=file, flush=True)
+
+        @reward(name="noted", description="Notes the text.")
+        async def noted(item: Item) -> float:
+            print(item.text, file=file, flush=True)
+            return 1.0
+
+        yield [noted]
+        print("closed", file=file)
+
+if __name__ == "__main__":
+    serve(rewards)
+"""
+
 Start = Callable[..., Awaitable[tuple[asyncio.subprocess.Process, str]]]
 
 
@@ -79,10 +104,20 @@ async def test_the_builtin_server_scores_and_is_described(start: Start) -> None:
     async with open_channel(address) as channel:
         info = await pb_grpc.RewardServiceStub(channel).GetServerInfo(pb.GetServerInfoRequest(), timeout=20)
         assert info.server_name == "plaudit-builtin"
-        assert [reward.name for reward in info.rewards] == ["format_check", "exact_answer", "length_penalty"]
-        ranges = [(reward.min_value, reward.max_value) for reward in info.rewards]
-        assert ranges == [(0.0, 1.0), (0.0, 1.0), (-1.0, 0.0)]
-        assert [list(reward.required_columns) for reward in info.rewards] == [[], ["answer"], []]
+        ranges = {reward.name: (reward.min_value, reward.max_value) for reward in info.rewards}
+        assert (
+            ranges.items()
+            >= {
+                "format_check": (0.0, 1.0),
+                "exact_answer": (0.0, 1.0),
+                "math_answer": (0.0, 1.0),
+                "length_penalty": (-1.0, 0.0),
+                "repetition_penalty": (-1.0, 0.0),
+            }.items()
+        )
+        columns = {reward.name: list(reward.required_columns) for reward in info.rewards}
+        assert columns["exact_answer"] == columns["math_answer"] == ["answer"]
+        assert columns["format_check"] == columns["length_penalty"] == []
         for reward in info.rewards:
             assert json.loads(reward.config_schema_json)["type"] == "object"
         health = await health_pb2_grpc.HealthStub(channel).Check(
@@ -137,7 +172,7 @@ async def test_settings_come_from_variables_and_wrong_ones_are_named(start: Star
     told = await process.stderr.read()
     assert b"reward.drain_grace_seconds" in told
     assert b"reward.address" in told
-    assert b"must be a loopback address" in told
+    assert b"needs a certificate" in told
 
 
 async def test_a_taken_port_is_told_without_a_traceback(start: Start) -> None:
@@ -174,6 +209,21 @@ async def test_sigterm_serves_what_was_accepted_and_takes_no_more(start: Start, 
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert details_of(error)["reason"] == "DRAINING"
     assert await left(process) == 0
+
+
+async def test_what_rewards_hold_is_opened_and_closed_with_the_server(start: Start, tmp_path: Path) -> None:
+    script, log = tmp_path / "opening_server.py", tmp_path / "log"
+    script.write_text(OPENING_SERVER)
+    process, address = await start(str(script), "--address", "127.0.0.1:0", str(log))
+    assert log.read_text() == "opened\n"
+    async with open_channel(address) as channel:
+        talk = Conversation(channel)
+        await talk.open("noted")
+        await talk.send(texts("a", "x"))
+        await talk.close()
+    process.send_signal(signal.SIGTERM)
+    assert await left(process) == 0
+    assert log.read_text() == "opened\nx\nclosed\n"
 
 
 async def test_after_the_grace_streams_end_and_the_work_is_dropped(serve: Any) -> None:

@@ -36,6 +36,19 @@ async def test_it_falls_between_the_limits(tokens: int, expected: float) -> None
     assert await outcome(tokens) == Scored(pytest.approx(expected))
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 0.0), ("four", 0.0), ("twelve", -0.5), ("日本語です。", -0.5), ("a" * 99, -1.0)],
+)
+async def test_characters_can_be_counted_where_there_is_no_count_of_tokens(
+    text: str, expected: float
+) -> None:
+    config = length_penalty.config.read('{"unit": "characters", "soft_limit": 4, "hard_limit": 8}', "config")
+    item: Item[Any] = Item(Prompt("g", ()), Completion("c", text, 0, prefill="long" * 99), config)
+    (result,) = await length_penalty.score([item])
+    assert result == Scored(expected)
+
+
 async def test_an_empty_completion_has_no_tokens_and_no_penalty() -> None:
     assert await outcome(0, "") == Scored(0.0)
 

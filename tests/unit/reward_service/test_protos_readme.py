@@ -9,6 +9,7 @@ from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.rpc import MAX_MESSAGE_BYTES
 from plaudit.rpc._options import CHANNEL_OPTIONS, SERVER_OPTIONS
 from plaudit.scoring import ScoringLimits
+from plaudit.types.jobs import RewardBinding
 
 README = (Path(__file__).resolve().parents[3] / "protos" / "README.md").read_text()
 
@@ -33,9 +34,9 @@ def test_limits_and_keepalive_are_those_of_the_code() -> None:
 
 
 def test_retries_are_those_of_the_scorer() -> None:
-    limits = ScoringLimits()
-    assert f"up to {limits.max_attempts} in all and within {limits.retry_budget_seconds:g} s" in README
-    assert f"gives up on a batch {limits.client_grace_seconds:g} s after its timeout" in README
+    binding = RewardBinding(name="a", server="b", reward="c")
+    assert f"up to {binding.max_attempts} in all and within {binding.retry_seconds:g} s" in README
+    assert f"gives up on a batch {ScoringLimits().client_grace_seconds:g} s after its timeout" in README
 
 
 def test_every_failure_code_has_a_row_and_every_row_a_code() -> None:

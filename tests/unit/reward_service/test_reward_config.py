@@ -6,7 +6,7 @@ import json
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from plaudit.errors import InvalidArgumentError
 from reward_service._config import config_reader
@@ -93,3 +93,18 @@ def test_a_remote_reference_is_not_fetched() -> None:
     reader = config_reader({"$ref": "http://127.0.0.1:9/schema.json"})
     with pytest.raises(Exception, match=r"127\.0\.0\.1:9"):
         reader.read("{}", "config")
+
+
+class Raising(BaseModel):
+    tag: str = "x"
+
+    @field_validator("tag")
+    @classmethod
+    def _raises(cls, tag: str) -> str:
+        raise TypeError(f"{tag} has no len()")
+
+
+@pytest.mark.parametrize("declared", [Raising, {"$ref": "#/$defs/missing"}, {"$ref": "#"}])
+def test_rules_that_raise_are_told_and_are_no_internal_error(declared: Any) -> None:
+    found = wrong(declared, '{"tag": "y"}')
+    assert "the reward's own rules raised" in found["rewards[0].config"]

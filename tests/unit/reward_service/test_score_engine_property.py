@@ -79,10 +79,10 @@ class Client:
         self.retained: list[str] = []
         self.ended_with: list[PlauditError] = []
 
-    def connect(self) -> None:
+    async def connect(self) -> None:
         pending = [batch_id for batch_id in self.sent if batch_id not in self.done]
         self.done_on_older_streams = set(self.done)
-        self.session, self.stream = self.engine.open(
+        self.session, self.stream = await self.engine.open(
             SessionRequest("session", (Selection("left", "x"), Selection("right", "x")), pending)
         )
         self.reader = asyncio.create_task(self.read(self.stream.frames()))
@@ -171,9 +171,13 @@ async def play(operations: list[tuple[str, int]], seed: int) -> None:
     rng = random.Random(seed)
     scorer = Scorer(rng)
     limits = ServerLimits(window=WINDOW, max_batch_completions=20, result_retention_seconds=60)
-    engine = ScoreEngine(lambda selections, job_id: scorer, limits)
+
+    async def select(selections: Sequence[Selection], job_id: str, *, known: bool) -> Scorer:
+        return scorer
+
+    engine = ScoreEngine(select, limits)
     client = Client(engine)
-    client.connect()
+    await client.connect()
     superseded = 0
     for name, number in operations:
         assert client.session is not None
@@ -198,14 +202,14 @@ async def play(operations: list[tuple[str, int]], seed: int) -> None:
                 await client.cut()
                 for _ in range(number):
                     scorer.score_some()
-                client.connect()
+                await client.connect()
                 await settle()
                 if client.reading.is_set():
                     assert client.retained == pending, "work of this very server was not retained"
             case "second open":
                 old = client.reader
                 client.reading.set()
-                client.connect()
+                await client.connect()
                 superseded += 1
                 assert old is not None
                 await asyncio.wait_for(old, 5)
