@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateway.datasets.rows import Row, RowFault
+from gateway.datasets.faults import RowFault
+from gateway.datasets.rows import Row
 from plaudit.errors import FieldViolation, InvalidArgumentError
 
 MAX_FAULTS_NAMED: Final = 20
@@ -34,10 +36,14 @@ _READ_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """What was written: `sha256` is of the file, hex; `size_bytes` its length."""
+    """What was written: `sha256` is of the file, hex; `size_bytes` its length.
+
+    `methods` are the training methods that every row serves, sorted.
+    """
 
     row_count: int
     columns: tuple[str, ...]
+    methods: tuple[str, ...]
     sha256: str
     size_bytes: int
 
@@ -54,6 +60,7 @@ def write_normal_form(rows: Iterable[Row | RowFault], path: Path, dataset_id: st
     )
     faults = _Faults()
     columns: dict[str, None] = {}
+    rows_of_method: Counter[str] = Counter()
     row_count = 0
     with path.open("xb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         group = _RowGroup(writer, schema)
@@ -65,6 +72,7 @@ def write_normal_form(rows: Iterable[Row | RowFault], path: Path, dataset_id: st
                 continue
             row_count += 1
             columns.update(dict.fromkeys(row.column_names))
+            rows_of_method.update(row.methods)
             if len(columns) > MAX_COLUMNS:
                 raise InvalidArgumentError.of(
                     "file",
@@ -80,7 +88,19 @@ def write_normal_form(rows: Iterable[Row | RowFault], path: Path, dataset_id: st
                 'holds no rows; write one JSON object a line, for example {"prompt": "What is 2 + 2?"}',
             )
         group.flush()
-    return StoredRows(row_count, tuple(columns), *_seal(path))
+    return StoredRows(row_count, tuple(columns), _methods(rows_of_method, row_count), *_seal(path))
+
+
+def _methods(rows_of_method: Mapping[str, int], row_count: int) -> tuple[str, ...]:
+    methods = tuple(sorted(method for method, rows in rows_of_method.items() if rows == row_count))
+    if not methods:
+        told = " and ".join(f"{rows:,} serve {method}" for method, rows in sorted(rows_of_method.items()))
+        raise InvalidArgumentError.of(
+            "file",
+            f"its {row_count:,} rows serve no training method together: {told}; upload prompts (for grpo) "
+            "and texts (for sft) as two datasets",
+        )
+    return methods
 
 
 class _Faults:
@@ -93,7 +113,7 @@ class _Faults:
     def add(self, fault: RowFault) -> None:
         self.count += 1
         if len(self._named) < MAX_FAULTS_NAMED:
-            self._named.append(FieldViolation(f"line {fault.line}", fault.message))
+            self._named.append(FieldViolation(fault.place, fault.message))
 
     def raise_if_any(self, right_rows: int) -> None:
         if not self.count:
@@ -102,7 +122,8 @@ class _Faults:
         if self.count >= MAX_FAULTS_COUNTED:
             violations.append(
                 FieldViolation(
-                    "file", f"{self.count:,} rows are wrong, and what follows was not read; is it JSONL?"
+                    "file",
+                    f"{self.count:,} rows are wrong, and what follows was not read; check the format",
                 )
             )
         elif self.count > len(self._named):

@@ -8,14 +8,18 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from typing import Final
 
 from gateway.datasets.builtin import ADDITIONS_NAME, additions_rows
+from gateway.datasets.faults import RowFault
+from gateway.datasets.formats import FORMATS, read_rows
 from gateway.datasets.normal_form import StoredRows, write_normal_form
-from gateway.datasets.rows import Row, RowFault, read_jsonl, row_of
+from gateway.datasets.previews import RowPreview, read_page
+from gateway.datasets.rows import Row, row_of
 from gateway.datasets.uploads import ReceivedFile, check_free_space
 from gateway.jobs.job import Page
 from gateway.store import Store
@@ -28,6 +32,7 @@ from plaudit.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
+from plaudit.types.dataset_sources import DatasetSource
 from plaudit.types.validation import shown
 
 DEFAULT_MAX_UPLOAD_BYTES: Final = 2 * 1000**3
@@ -79,11 +84,7 @@ class DatasetService:
         """Datasets, newest first. `limit` 0 is 20, above 500 is 500. `after` is the id of the last dataset of
         the page before, which is also that page's `next_page_token`.
         """
-        if limit < 0:
-            raise InvalidArgumentError.of(
-                "page_size", f"{limit} is below 0; leave it out for {_DEFAULT_PAGE}"
-            )
-        size = min(limit or _DEFAULT_PAGE, _LARGEST_PAGE)
+        size = _page_size(limit)
         async with self._store.snapshot() as session:
             last = await session.datasets.find(after) if after else None
             if after and last is None:
@@ -92,6 +93,19 @@ class DatasetService:
                 )
             found = await session.datasets.list(limit=size + 1, after=last.id if last else None)
         return Page(found[:size], found[size - 1].id if len(found) > size else "")
+
+    async def rows(self, id_or_name: str, *, limit: int = 0, page_token: str = "") -> Page[RowPreview]:
+        """Rows in their order. `limit` 0 is 20, above 500 is 500; a page ends early where it grows large.
+
+        `page_token` is the number of the row to begin with, from 0.
+        """
+        size = _page_size(limit)
+        start = _row_number(page_token)
+        dataset = await self.get(id_or_name)
+        path = self._root / dataset.uri
+        found = await asyncio.to_thread(lambda: read_page(path, start, size))
+        following = start + len(found)
+        return Page(found, str(following) if following < dataset.row_count else "")
 
     @asynccontextmanager
     async def upload(self) -> AsyncIterator[DatasetUpload]:
@@ -135,21 +149,30 @@ class DatasetService:
                 await session.datasets.delete(dataset.id)
             await asyncio.to_thread((self._root / dataset.uri).unlink, missing_ok=True)
 
-    async def _keep(self, received: ReceivedFile, name: str) -> StoredDataset:
+    async def _keep(
+        self,
+        received: ReceivedFile,
+        name: str,
+        file_format: str,
+        source: DatasetSource | None = None,
+    ) -> StoredDataset:
         dataset_id = f"ds_{(await received.finish())[:32]}"
         known = await self._known(dataset_id, name)
         if known is not None:
             return known
         check_free_space(self._folder)
         rows = await received.in_thread(
-            lambda: _convert(received.path, received.converted_path, dataset_id, received.abandoned)
+            lambda: _convert(
+                received.path, file_format, received.converted_path, dataset_id, received.abandoned
+            )
         )
         async with self._files_change:
             # Another upload may have been faster.
             known = await self._known(dataset_id, name)
             if known is not None:
                 return known
-            dataset = self._dataset(dataset_id, name, "upload", rows)
+            source_type = source.source_type if source else "upload"
+            dataset = replace(self._dataset(dataset_id, name, source_type, rows), source=source)
             await received.in_thread(lambda: _publish(received.converted_path, self._root / dataset.uri))
             async with self._store.transaction() as session:
                 await session.datasets.insert(dataset)
@@ -184,6 +207,7 @@ class DatasetService:
             source_type=source_type,
             row_count=rows.row_count,
             columns=rows.columns,
+            methods=rows.methods,
             size_bytes=rows.size_bytes,
             sha256=rows.sha256,
             uri=f"datasets/{rows.sha256}.parquet",
@@ -206,13 +230,16 @@ class DatasetUpload:
         """Takes the next bytes of the file. Raises ResourceExhaustedError beyond the limit."""
         await self._received.write(chunk)
 
-    async def store(self, name: str, file_format: str = "") -> StoredDataset:
+    async def store(
+        self, name: str, file_format: str = "", source: DatasetSource | None = None
+    ) -> StoredDataset:
         """Checks every row and keeps the dataset; the same bytes as before return the dataset that they made.
 
-        Raises InvalidArgumentError (name, format, or the wrong rows) and AlreadyExistsError (NAME_TAKEN).
+        `source` is where the bytes came from, None where a client sent them. Raises InvalidArgumentError
+        (name, format, or the wrong rows) and AlreadyExistsError (NAME_TAKEN).
         """
         check_upload(name, file_format)
-        return await self._service._keep(self._received, name)
+        return await self._service._keep(self._received, name, file_format, source)
 
 
 def check_upload(name: str, file_format: str = "") -> None:
@@ -227,22 +254,40 @@ def check_upload(name: str, file_format: str = "") -> None:
                 '"additions-v2"',
             )
         )
-    if file_format not in ("", "jsonl"):
+    if file_format and file_format not in FORMATS:
         violations.append(
-            FieldViolation("format", f'{shown(file_format)} is not supported by this version; send "jsonl"')
+            FieldViolation(
+                "format",
+                f"{shown(file_format)} is refused; it is one of {', '.join(FORMATS)}, or left out for all "
+                "but CSV",
+            )
         )
     if violations:
         raise InvalidArgumentError(violations)
+
+
+def _page_size(limit: int) -> int:
+    if limit < 0:
+        raise InvalidArgumentError.of("page_size", f"{limit} is below 0; leave it out for {_DEFAULT_PAGE}")
+    return min(limit or _DEFAULT_PAGE, _LARGEST_PAGE)
+
+
+def _row_number(page_token: str) -> int:
+    if not re.fullmatch(r"[0-9]{0,12}", page_token, re.ASCII):
+        raise InvalidArgumentError.of(
+            "page_token", f"{shown(page_token)} is not the number of a row; list again from the start"
+        )
+    return int(page_token or 0)
 
 
 class _AbandonedError(Exception):
     """The client has gone; nobody sees this."""
 
 
-def _convert(source: Path, target: Path, dataset_id: str, abandoned: Event) -> StoredRows:
+def _convert(source: Path, file_format: str, target: Path, dataset_id: str, abandoned: Event) -> StoredRows:
     def rows() -> Iterator[Row | RowFault]:
         with source.open("rb") as file:
-            for row in read_jsonl(file):
+            for row in read_rows(file, file_format):
                 if abandoned.is_set():
                     raise _AbandonedError
                 yield row

@@ -16,21 +16,30 @@ import grpc
 import httpx2
 import uvicorn
 
-from gateway.datasets import DatasetService
+from gateway.access import Access, AccessPolicy
+from gateway.datasets import DatasetConnection, DatasetService, HubReader
 from gateway.domain import Gateway
 from gateway.events import EventHub
+from gateway.jobs.log_lines import JobLog
 from gateway.jobs.service import JobService
+from gateway.models.exporter import Exporter
+from gateway.models.links import Links
+from gateway.models.service import ModelService
+from gateway.rescoring.service import RescoreService
 from gateway.rest import create_app
-from gateway.rewards import RewardServerRegistry
-from gateway.servicers import SERVICE_NAMES, add_services
+from gateway.reward_functions import RewardFunctionService
+from gateway.rewards import Registration, RewardServerRegistry
+from gateway.servicers import SERVICE_NAMES, AccessInterceptor, add_services
 from gateway.store import Store
 from plaudit.gateway.v1 import (
     dataset_service_pb2_grpc,
+    reward_function_service_pb2_grpc,
     reward_server_service_pb2_grpc,
     training_job_service_pb2_grpc,
 )
 from plaudit.reward.v1 import reward_service_pb2, reward_service_pb2_grpc
 from plaudit.rpc import GrpcServer, open_channel
+from plaudit.service import Secrets
 
 
 class _Server(uvicorn.Server):
@@ -60,6 +69,10 @@ class Edges:
         return dataset_service_pb2_grpc.DatasetServiceStub(self.channel)
 
     @property
+    def reward_functions(self) -> reward_function_service_pb2_grpc.RewardFunctionServiceAsyncStub:
+        return reward_function_service_pb2_grpc.RewardFunctionServiceStub(self.channel)
+
+    @property
     def reward_servers(self) -> reward_server_service_pb2_grpc.RewardServerServiceAsyncStub:
         return reward_server_service_pb2_grpc.RewardServerServiceStub(self.channel)
 
@@ -71,19 +84,40 @@ async def open_edges(
     max_upload_bytes: int = 64 * 1024 * 1024,
     bookmark_seconds: float = 10.0,
     configured: dict[str, list[str]] | None = None,
+    secrets: Secrets | None = None,
+    check_seconds: float = 10.0,
+    dataset_roots: tuple[Path, ...] = (),
+    policy: AccessPolicy | None = None,
 ) -> AsyncIterator[Edges]:
     """Everything of the gateway but the process and its trainers, until the context ends."""
     artifact_root = folder / "artifacts"
     async with Store.open(folder / "gateway.sqlite3") as store:
         datasets = DatasetService(store, artifact_root, max_upload_bytes=max_upload_bytes)
         await datasets.start()
-        registry = RewardServerRegistry(store)
-        await registry.start(configured or {})
+        secrets = secrets or Secrets(folder / "secrets")
+        registry = RewardServerRegistry(store, secrets, pause_seconds=check_seconds)
+        await registry.start(
+            {name: Registration(addresses=tuple(at)) for name, at in (configured or {}).items()}
+        )
         events = EventHub(store, await store.newest_event(), bookmark_seconds=bookmark_seconds)
         store.on_commit(events.publish)
         jobs = JobService(store, datasets, registry, artifact_root, on_change=lambda: None)
-        gateway = Gateway(jobs, events, datasets, registry)
-        server = GrpcServer(SERVICE_NAMES)
+        rescores = RescoreService(store, datasets, registry, artifact_root, secrets)
+        models = ModelService(store, artifact_root, Exporter(store, ()), Links.open(folder))
+        access = Access(store, policy or AccessPolicy())
+        gateway = Gateway(
+            access=access,
+            jobs=jobs,
+            events=events,
+            datasets=datasets,
+            reward_servers=registry,
+            rescores=rescores,
+            models=models,
+            reward_functions=RewardFunctionService(store, registry),
+            job_log=JobLog(jobs, events),
+            dataset_connection=DatasetConnection(datasets, HubReader(secrets), dataset_roots),
+        )
+        server = GrpcServer(SERVICE_NAMES, interceptors=[AccessInterceptor(access)])
         add_services(server.server, gateway)
         port = await server.start("127.0.0.1:0")
         listener = socket.create_server(("127.0.0.1", 0))
@@ -93,7 +127,10 @@ async def open_edges(
         channel = open_channel(f"127.0.0.1:{port}")
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
-            async with httpx2.AsyncClient(base_url=url, timeout=30.0, trust_env=False) as http:
+            async with (
+                access.at_work(),
+                httpx2.AsyncClient(base_url=url, timeout=30.0, trust_env=False) as http,
+            ):
                 yield Edges(gateway, store, artifact_root, channel, f"127.0.0.1:{port}", url, http)
         finally:
             await channel.close()
@@ -101,6 +138,7 @@ async def open_edges(
             web.should_exit = True
             await serving
             await server.stop(0)
+            await registry.close()
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -148,7 +186,7 @@ class DescribedServer(reward_service_pb2_grpc.RewardServiceServicer):
         raise NotImplementedError
 
     async def ScoreOnce(self, request: Any, context: Any) -> Any:
-        raise NotImplementedError
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "only GetServerInfo is served here")
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from typing import Any
 from edges import Edges
 from google.protobuf.duration_pb2 import Duration
 
+from gateway.rewards import Registration
 from plaudit.gateway.v1 import training_job_pb2
 from plaudit.gateway.v1 import training_job_service_pb2 as pb
 
@@ -55,7 +56,7 @@ def to_message(spec: dict[str, Any]) -> training_job_pb2.TrainingJobSpec:
 
 async def register(edges: Edges) -> None:
     """A reward server that is down: nothing is known of its rewards."""
-    await edges.gateway.reward_servers.create("judge", ["127.0.0.1:1"])
+    await edges.gateway.reward_servers.create("judge", Registration(addresses=("127.0.0.1:1",)))
 
 
 async def create(edges: Edges, spec: dict[str, Any], **fields: Any) -> training_job_pb2.TrainingJob:

@@ -246,7 +246,7 @@ OUT_OF_ORDER: list[tuple[list[pb.UploadDatasetRequest], str]] = [
     ([pb.UploadDatasetRequest(chunk=ADDITIONS)], "header"),
     ([pb.UploadDatasetRequest()], "header"),
     ([pb.UploadDatasetRequest(header=pb.UploadDatasetHeader(name="a"))] * 2, "chunk"),
-    ([pb.UploadDatasetRequest(header=pb.UploadDatasetHeader(name="a", format="csv"))], "format"),
+    ([pb.UploadDatasetRequest(header=pb.UploadDatasetHeader(name="a", format="xml"))], "format"),
     ([pb.UploadDatasetRequest(header=pb.UploadDatasetHeader(name="a"))], "file"),
 ]
 
@@ -377,3 +377,73 @@ async def insert_job(store: Store, dataset_id: str) -> None:
         await session.jobs.insert(
             Job("job_1", spec, JobStatus.QUEUED, now, now), dataset_id=dataset_id, reward_server_ids=["rs_1"]
         )
+
+
+async def test_the_name_of_a_file_tells_csv_and_its_beginning_the_rest(edges: Edges) -> None:
+    table = b"prompt,answer\r\n2 + 3?,5\r\n"
+    answer = await edges.http.post(
+        "/v1/datasets", data={"name": "table"}, files={"file": ("rows.CSV", table)}
+    )
+    assert (answer.status_code, answer.json()["num_rows"], answer.json()["columns"]) == (200, 1, ["answer"])
+    listed = await by_grpc(
+        edges, b'[{"prompt": "a", "completion": "b"}, {"prompt": "c", "completion": "d"}]', "list"
+    )
+    assert (listed.row_count, list(listed.methods)) == (2, ["grpo", "sft"])
+    # CSV under a name that does not say so, and a format that is not the file's.
+    table += b"4 + 4?,8\r\n"
+    refused = await edges.http.post("/v1/datasets", data={"name": "t"}, files={"file": ("rows.txt", table)})
+    assert refused.status_code == 422
+    refused = await edges.http.post(
+        "/v1/datasets", data={"name": "t", "format": "parquet"}, files={"file": ("rows.csv", table)}
+    )
+    assert refused.json()["error"]["errors"][0]["param"] == "row 1"
+    assert "cannot be read as Parquet" in refused.json()["error"]["message"]
+    assert leftovers(edges) == []
+
+
+async def test_rows_are_read_as_jobs_read_them(edges: Edges) -> None:
+    rows = [{"prompt": f"{n}?", "answer": n, "kind": None if n % 2 else 0.5} for n in range(2500)]
+    sent = await by_grpc(edges, jsonl(*rows), "numbers", step=100_000)
+    first = (await edges.http.get("/v1/datasets/numbers/rows")).json()
+    assert [row["row_number"] for row in first["data"]] == list(range(20))
+    assert first["data"][7] == {
+        "object": "dataset_row", "row_number": 7, "prompt": "7?", "columns": {"answer": 7, "kind": None}
+    }  # fmt: skip
+    # Every row once, in order, over the groups of the file.
+    seen: list[dict[str, Any]] = []
+    token = ""
+    while True:
+        page = await edges.datasets.ListDatasetRows(
+            pb.ListDatasetRowsRequest(id=sent.id, page_size=300, page_token=token)
+        )
+        seen.extend({"prompt": json.loads(r.prompt_json), **json.loads(r.columns_json)} for r in page.rows)
+        token = page.next_page_token
+        if not token:
+            break
+    assert seen == rows
+    for request, field in (
+        (pb.ListDatasetRowsRequest(id=sent.id, page_size=-1), "page_size"),
+        (pb.ListDatasetRowsRequest(id=sent.id, page_token="x"), "page_token"),
+        (pb.ListDatasetRowsRequest(id=sent.id, page_token="-1"), "page_token"),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await edges.datasets.ListDatasetRows(request)
+        assert list(details_of(caught.value)) == [field]
+    behind = await edges.datasets.ListDatasetRows(pb.ListDatasetRowsRequest(id=sent.id, page_token="2500"))
+    assert (list(behind.rows), behind.next_page_token) == ([], "")
+    assert (await edges.http.get("/v1/datasets/nowhere/rows")).status_code == 404
+
+
+async def test_a_page_of_large_rows_is_short(edges: Edges) -> None:
+    sent = await by_grpc(
+        edges, jsonl(*({"prompt": f"{n}" + "x" * 900_000} for n in range(5))), "large", 1_000_000
+    )
+    page = await edges.datasets.ListDatasetRows(pb.ListDatasetRowsRequest(id=sent.id))
+    assert [row.number for row in page.rows] == [0, 1]
+    assert page.next_page_token == "2"
+
+
+async def test_rows_that_serve_no_method_together_are_refused(edges: Edges) -> None:
+    answer = await by_rest(edges, jsonl({"prompt": "a"}, {"prompt": "b"}, {"text": "c"}), "mixed")
+    assert answer.status_code == 422
+    assert "2 serve grpo and 1 serve sft" in answer.json()["error"]["message"]

@@ -10,10 +10,10 @@ import grpc
 import pytest
 from edges import DescribedServer, Edges, described_server, details_of, open_edges
 
-from gateway.rewards import descriptions
+from gateway.rewards import replicas
 from plaudit.gateway.v1 import reward_server_service_pb2 as pb
 from plaudit.reward.v1 import reward_service_pb2
-from plaudit.rpc import error_from_rpc
+from plaudit.rpc import Credentials, Endpoint, error_from_rpc
 
 MATH = reward_service_pb2.GetServerInfoResponse(
     server_name="math-rewards",
@@ -112,7 +112,7 @@ async def test_everything_wrong_is_told_at_once_in_the_same_words(edges: Edges) 
 async def test_servers_are_listed_by_name_and_asked_at_the_same_time(
     edges: Edges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(descriptions, "DEADLINE_SECONDS", 1.0)
+    monkeypatch.setattr(replicas, "DEADLINE_SECONDS", 1.0)
     async with described_server(DescribedServer(MATH, delay=30.0)) as address:
         await asyncio.gather(*(create(edges, f"slow-{n}", address) for n in range(8)))
         began = time.monotonic()
@@ -134,12 +134,12 @@ async def test_a_name_that_leads_to_a_metadata_service_is_never_dialled(
     async def resolve(host: str, port: int, **kwargs: object) -> list[object]:
         return [(2, 1, 6, "", ("169.254.169.254", port))]
 
-    def refuse(target: str, *args: object) -> None:
-        raise AssertionError(f"{target} was dialled")
+    def refuse(credentials: Credentials, endpoint: Endpoint, *args: object) -> None:
+        raise AssertionError(f"{endpoint} was dialled")
 
     await create(edges, "rebinding", "metadata.example:80")
     monkeypatch.setattr(loop, "getaddrinfo", resolve)
-    monkeypatch.setattr(descriptions, "open_channel", refuse)
+    monkeypatch.setattr(Credentials, "open_channel", refuse)
     answer = await edges.gateway.reward_servers.get("rebinding")
     assert answer.description.unreachable_reason == (
         "metadata.example:80 leads to 169.254.169.254: link-local, metadata, multicast and unspecified "
@@ -159,7 +159,8 @@ async def test_what_is_no_reward_server_is_told_apart(edges: Edges) -> None:
     async with described_server(DescribedServer(newer)) as address:
         made = await create(edges, "newer", address)
     assert (
-        made.unreachable_reason == "it speaks protocol versions 2 to 3 of plaudit.reward.v1, and 1 is needed"
+        made.unreachable_reason == "it speaks protocol versions 2 to 3 of plaudit.reward.v1, and trainers "
+        "speak 1 to 1; upgrade the older of the two"
     )
 
 

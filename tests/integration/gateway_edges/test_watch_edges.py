@@ -26,6 +26,7 @@ from gateway.events import (
 )
 from gateway.jobs.job import JobError
 from gateway.rest import watching
+from gateway.rewards import Registration
 from plaudit.gateway.v1 import training_job_service_pb2 as pb
 from plaudit.rpc import error_from_rpc
 from plaudit.types.statuses import JobStatus
@@ -80,7 +81,7 @@ async def sent_events(edges: Edges, path: str, last_event_id: str = "") -> Async
 
 
 async def queue_job(edges: Edges) -> str:
-    await edges.gateway.reward_servers.create("judge", ["127.0.0.1:1"])
+    await edges.gateway.reward_servers.create("judge", Registration(addresses=("127.0.0.1:1",)))
     spec = {
         "base_model": "builtin:tiny",
         "dataset_id": "builtin:additions",

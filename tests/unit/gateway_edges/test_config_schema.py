@@ -32,8 +32,8 @@ def check(schema: object, config: dict[str, Any]) -> list[tuple[str, str]]:
 def test_everything_wrong_is_told_at_once_by_its_path() -> None:
     found = dict(check(FORMAT, {"tags": ["think", "Answer"], "strict": "yes", "weight": -1, "wieght": 2}))
     assert found == {
-        "rewards[1].config.tags[1]": "'Answer' does not match '^[a-z]+$'",
-        "rewards[1].config.strict": "'yes' is not of type 'boolean'; the default is true",
+        "rewards[1].config.tags[1]": "\"Answer\" does not match '^[a-z]+$'",
+        "rewards[1].config.strict": "\"yes\" is not of type 'boolean'; the default is true",
         "rewards[1].config.weight": "-1 is less than the minimum of 0",
         "rewards[1].config.wieght": "2: there is no such field; it takes tags, strict, weight, column",
         "rewards[1].config.column": "is missing",
@@ -69,7 +69,7 @@ def exponential() -> dict[str, Any]:
         ({"$id": "http://[", "$ref": "x"}, {"a": 1}),
         ({"$ref": "#"}, {"a": 1}),
         ({"$ref": "#/nowhere"}, {"a": 1}),
-        ({"description": "x" * 70_000}, {"a": 1}),
+        ({"description": "x" * 600_000}, {"a": 1}),
         (exponential(), {"a": 1}),
         ({"properties": {"a": {"pattern": "^(?=x)x"}}}, {"a": "y"}),
         ({"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}, {"a" * 60 + "!": 1}),
@@ -109,8 +109,24 @@ def test_no_schema_makes_the_gateway_fetch_something(monkeypatch: pytest.MonkeyP
 
 
 def test_a_configuration_is_bounded_too() -> None:
-    ((field, message),) = check({}, {"a": "x" * 70_000})
+    ((field, message),) = check({}, {"a": "x" * 600_000})
     assert (field, message) == (
         "rewards[1].config",
-        "takes 70,009 bytes as JSON; at most 65,536 are accepted",
+        "takes 600,009 bytes as JSON; at most 524,288 are accepted",
     )
+
+
+def test_the_reason_outlives_a_long_value_and_one_is_told_for_a_field() -> None:
+    schema = {
+        "properties": {
+            "pattern": {"type": "string", "maxLength": 500, "default": None},
+            "mode": {"type": "string", "enum": ["a", "b"]},
+        }
+    }
+    found = dict(check(schema, {"pattern": "x" * 501, "mode": 5}))
+    assert "is too long" in found["rewards[1].config.pattern"]
+    assert len(found["rewards[1].config.pattern"]) < 250
+    assert set(found) == {"rewards[1].config.pattern", "rewards[1].config.mode"}
+    assert check({"properties": {"on": {"type": "integer"}}}, {"on": True}) == [
+        ("rewards[1].config.on", "true is not of type 'integer'")
+    ]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from gateway.datasets.faults import RowFault
 from gateway.datasets.normal_form import MAX_COLUMNS, write_normal_form
-from gateway.datasets.rows import Row, RowFault, row_of
+from gateway.datasets.rows import Row, row_of
 from plaudit.errors import InvalidArgumentError
 
 
@@ -38,7 +39,7 @@ def test_two_datasets_never_share_a_file(tmp_path: Path) -> None:
 
 
 def test_twenty_wrong_rows_are_named_and_all_are_counted(tmp_path: Path) -> None:
-    rows: list[Row | RowFault] = [RowFault(2 * n, f"wrong {n}") for n in range(1, 38)]
+    rows: list[Row | RowFault] = [RowFault(f"line {2 * n}", f"wrong {n}") for n in range(1, 38)]
     rows.append(row_of({"prompt": "a"}))
     with pytest.raises(InvalidArgumentError) as caught:
         write_normal_form(rows, tmp_path / "a", "ds_1")

@@ -10,15 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.datasets.rows import MAX_ROW_BYTES, Row, RowFault, read_jsonl
+from gateway.datasets.faults import RowFault
+from gateway.datasets.formats import read_rows
+from gateway.datasets.rows import MAX_ROW_BYTES, Row
 
 
 def read(data: bytes) -> list[Row | RowFault]:
-    return list(read_jsonl(io.BytesIO(data)))
+    return list(read_rows(io.BytesIO(data), "jsonl"))
 
 
 def faults(data: bytes) -> list[tuple[int, str]]:
-    return [(row.line, row.message) for row in read(data) if isinstance(row, RowFault)]
+    return [(line_of(row), row.message) for row in read(data) if isinstance(row, RowFault)]
+
+
+def line_of(fault: RowFault) -> int:
+    return int(fault.place.removeprefix("line "))
 
 
 def only_fault(data: bytes) -> str:
@@ -148,8 +154,8 @@ def test_any_bytes_give_rows_and_faults_and_nothing_else(data: bytes) -> None:
     last_line = 0
     for row in read(data):
         if isinstance(row, RowFault):
-            assert row.line > last_line
-            last_line = row.line
+            assert line_of(row) > last_line
+            last_line = line_of(row)
             row.message.encode("utf-8")
         else:
             prompt = json.loads(row.prompt_json.encode("utf-8"))

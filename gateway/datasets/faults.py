@@ -1,0 +1,21 @@
+"""What can be wrong with a file of rows, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class WrongRowError(Exception):
+    """A row that is wrong; the message says how, and what to write instead."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class RowFault:
+    """A row that is wrong. `place` says where, counted from 1 as an editor does: "line 3", or "row 3"."""
+
+    place: str
+    message: str

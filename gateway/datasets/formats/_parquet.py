@@ -1,0 +1,103 @@
+"""Parquet: a table with types, which JSON has for nearly all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import IO, Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gateway.datasets.faults import RowFault, WrongRowError
+from gateway.datasets.rows import Row, row_of
+from plaudit.types.validation import MAX_DEPTH, TOO_DEEP, json_fault, nests_deeper
+
+MAX_UNPACKED_BYTES: Final = 16 * 1000**3
+"""Largest size that the file's own directory may name for its rows unpacked."""
+
+_BATCH_ROWS: Final = 16
+"""Rows that are unpacked together: a file of a few kB can name one text of 4 MiB over and over."""
+
+
+def read_parquet(file: IO[bytes]) -> Iterator[Row | RowFault]:
+    """Yields the rows of a Parquet file, a few at a time.
+
+    Times become text (ISO 8601), decimals numbers where a number holds them exactly and else text, NaN null,
+    since data frames write a missing number so. Bytes and infinities are refused.
+    """
+    number = 0
+    try:
+        table = pq.ParquetFile(file)
+        unpacked = sum(
+            table.metadata.row_group(index).total_byte_size for index in range(table.metadata.num_row_groups)
+        )
+        if unpacked > MAX_UNPACKED_BYTES:
+            yield RowFault(
+                "row 1",
+                f"the file unpacks to {unpacked:,} bytes, above the {MAX_UNPACKED_BYTES:,} that are read; "
+                "split it",
+            )
+            return
+        for batch in table.iter_batches(batch_size=_BATCH_ROWS):
+            for value in batch.to_pylist():
+                number += 1
+                try:
+                    yield row_of(_checked(value))
+                except WrongRowError as fault:
+                    yield RowFault(f"row {number}", fault.message)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        yield RowFault(
+            f"row {number + 1}",
+            f"the file cannot be read as Parquet ({reason[:200]}); what follows was not read",
+        )
+
+
+def _checked(row: dict[str, Any]) -> dict[str, Any]:
+    value: dict[str, Any] = _plain(row, 0)
+    if nests_deeper(value, MAX_DEPTH):
+        raise WrongRowError(f"the row {TOO_DEEP}")
+    if (fault := json_fault(value)) is not None:
+        raise WrongRowError(f"the row {fault}")
+    return value
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """The value as JSON has it."""
+    if depth > MAX_DEPTH:
+        raise WrongRowError(f"the row {TOO_DEEP}")
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            if math.isinf(value):
+                raise WrongRowError(f"the row holds {value}, which JSON does not have; write null or text")
+            return None if math.isnan(value) else value
+        case Mapping():
+            return {str(name): _plain(inner, depth + 1) for name, inner in value.items()}
+        case list() | tuple():
+            return [_plain(inner, depth + 1) for inner in value]
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Decimal():
+            return _number(value)
+        case UUID():
+            return str(value)
+    raise WrongRowError(
+        f"the row holds {type(value).__name__} values, which JSON does not have; turn them into text"
+    )
+
+
+def _number(value: Decimal) -> int | float | str:
+    if not value.is_finite():
+        raise WrongRowError(f"the row holds {value}, which JSON does not have; write null or text")
+    if value == value.to_integral_value() and abs(value.adjusted()) < 400:
+        return int(value)
+    as_float = float(value)
+    return as_float if Decimal(repr(as_float)) == value else str(value)

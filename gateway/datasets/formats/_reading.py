@@ -1,0 +1,55 @@
+"""Which format a file has, and its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Final
+
+from gateway.datasets.faults import RowFault
+from gateway.datasets.formats._csv import read_csv
+from gateway.datasets.formats._json import read_json
+from gateway.datasets.formats._jsonl import read_jsonl
+from gateway.datasets.formats._parquet import read_parquet
+from gateway.datasets.rows import Row
+
+Reader = Callable[[IO[bytes]], Iterator[Row | RowFault]]
+
+_READERS: Final[Mapping[str, Reader]] = {
+    "jsonl": read_jsonl,
+    "json": read_json,
+    "csv": read_csv,
+    "parquet": read_parquet,
+}
+
+FORMATS: Final = tuple(_READERS)
+"""Names of the formats."""
+
+_HEAD_BYTES: Final = 4096
+_BOM: Final = b"\xef\xbb\xbf"
+_FOREIGN_STARTS: Final = {
+    b"\x1f\x8b": "the file is compressed by gzip; send it decompressed",
+    b"PK\x03\x04": "the file is a zip archive (or a spreadsheet); send the file inside it, or save it as CSV",
+    b"\xff\xfe": "the file is UTF-16; save it as UTF-8",
+    b"\xfe\xff": "the file is UTF-16; save it as UTF-8",
+}
+
+
+def read_rows(file: IO[bytes], file_format: str) -> Iterator[Row | RowFault]:
+    """Yields what a file holds, in bounded memory. Whatever its bytes are, it yields rows and faults.
+
+    `file_format` is one of FORMATS, or "": then JSONL, a JSON list and Parquet are told by how the file
+    begins. CSV is not: any line of text could be its head.
+    """
+    head = file.read(_HEAD_BYTES)
+    file.seek(0)
+    foreign = next((why for start, why in _FOREIGN_STARTS.items() if head.startswith(start)), None)
+    if foreign is not None:
+        yield RowFault("line 1", foreign)
+        return
+    yield from _READERS[file_format or _format_of(head)](file)
+
+
+def _format_of(head: bytes) -> str:
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    return "json" if head.removeprefix(_BOM).lstrip().startswith(b"[") else "jsonl"

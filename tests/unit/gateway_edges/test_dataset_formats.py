@@ -1,0 +1,331 @@
+"""JSON, CSV and Parquet: the same rows come out of each, and what is wrong is named by its place."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+import math
+import tracemalloc
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.datasets.faults import RowFault
+from gateway.datasets.formats import read_rows
+from gateway.datasets.rows import MAX_ROW_BYTES, Row
+
+TURNS = [{"role": "user", "content": "2 + 3?"}]
+
+
+def read(data: bytes, file_format: str = "") -> list[Row | RowFault]:
+    return list(read_rows(io.BytesIO(data), file_format))
+
+
+def values(data: bytes, file_format: str = "") -> list[dict[str, Any]]:
+    """The rows as JSON; none may be wrong."""
+    found = read(data, file_format)
+    assert not [row for row in found if isinstance(row, RowFault)], found
+    return [
+        {"prompt": json.loads(row.prompt_json), **json.loads(row.columns_json)}
+        for row in found
+        if isinstance(row, Row)
+    ]
+
+
+def faults(data: bytes, file_format: str = "") -> list[tuple[str, str]]:
+    return [(row.place, row.message) for row in read(data, file_format) if isinstance(row, RowFault)]
+
+
+def parquet(table: Any, **settings: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(table, file, **settings)
+    return file.getvalue()
+
+
+ROWS: list[dict[str, Any]] = [
+    {"prompt": TURNS, "answer": 5, "hint": None, "tags": ["a", "b"]},
+    {"prompt": "4 + 4?", "answer": 8.0, "hint": 'say "eight",\nplease', "tags": []},
+    {"prompt": "größer ☃ 𝄞", "answer": True, "hint": "x", "tags": [[1], {"a": None}]},
+]
+
+
+def test_a_json_list_and_lines_hold_the_same() -> None:
+    lines = "\n".join(json.dumps(row) for row in ROWS).encode()
+    assert values(json.dumps(ROWS).encode()) == values(lines) == ROWS
+    assert values(json.dumps(ROWS, indent=2).encode("utf-8-sig"), "json") == ROWS
+    assert [
+        row["answer"] for row in values(b'[{"prompt":"a","answer":72},{"prompt":"b","answer":72.0}]')
+    ] == [72, 72.0]
+    assert read(b" [ ] ") == []
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b'[{"prompt":"a"}', [("row 2", "the file ends where the list should go on")]),
+        (b'[{"prompt":"a"}; {"prompt":"b"}]', [("row 2", "there is ';' where the list should go on")]),
+        (b'[{"prompt":"a"},]', [("row 2", "is not JSON: Expecting value at its character 1")]),
+        (b'[{"prompt":"a"},{"prompt":', [("row 2", "is not JSON: Expecting value at its character 11")]),
+        (b'[{"prompt":"a"}] []', [("row 2", "something stands behind the end of the list")]),
+        (
+            b'[{"x":1},{"prompt":"a"},7]',
+            [("row 1", 'no "prompt"'), ("row 3", "the row is 7, not a JSON object")],
+        ),
+        (b'[{"prompt":"a","x":NaN},{"prompt":"b"}]', [("row 1", "NaN is no JSON value")]),
+        (b'[{"prompt":"a","x":1,"x":2}]', [("row 1", 'the name "x" stands twice')]),
+        (b'[{"prompt":"\\ud83d"}]', [("row 1", "half of a surrogate pair")]),
+        (b'[{"prompt":"\xff"}]', [("row 1", "is not UTF-8")]),
+        (b'["' + b"a" * (2 * MAX_ROW_BYTES), [("row 1", "longer than 4,194,304 bytes, or does not end")]),
+        (b"[" * 100_000, [("row 1", "nested more than 64 levels deep")]),
+    ],
+)
+def test_a_wrong_list_is_told_where_it_is_wrong(data: bytes, told: list[tuple[str, str]]) -> None:
+    found = faults(data)
+    assert [place for place, _ in found] == [place for place, _ in told]
+    assert all(words in message for (_, message), (_, words) in zip(found, told, strict=True)), found
+
+
+def test_an_object_that_is_no_list_is_told_when_json_was_said() -> None:
+    assert faults(b'{"data": []}', "json") == [
+        ("row 1", "the file is not a list of objects; write one as [{...}, {...}], or send JSONL")
+    ]
+
+
+def test_csv_as_spreadsheets_write_it() -> None:
+    file = io.StringIO()
+    writer = csv.writer(file)
+    writer.writerows([["prompt", "answer"], ["2 + 3?", 5], ['say "eight",\nplease', "8"], [" ☃ ", ""]])
+    expected = [
+        {"prompt": "2 + 3?", "answer": "5"},
+        {"prompt": 'say "eight",\nplease', "answer": "8"},
+        {"prompt": " ☃ ", "answer": ""},
+    ]
+    assert "\r\n" in file.getvalue()
+    assert values(file.getvalue().encode("utf-8-sig"), "csv") == expected
+    for delimiter in (";", "\t"):
+        other = io.StringIO()
+        csv.writer(other, delimiter=delimiter).writerows(
+            [["answer", "prompt"], [1, "a"], [2, f"b{delimiter}c"]]
+        )
+        assert values(other.getvalue().encode(), "csv") == [
+            {"prompt": "a", "answer": "1"},
+            {"prompt": f"b{delimiter}c", "answer": "2"},
+        ]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"question,answer\na,b\n", [("line 1", "names no column of prompt, messages")]),
+        (b"prompt,a,a\nx,1,2\n", [("line 1", 'the column "a" stands twice')]),
+        (b"prompt,,a\nx,1,2\n", [("line 1", "a column has no name")]),
+        (
+            b"prompt,a\nx\n\ny,1,2\nz,1\n",
+            [("line 2", "1 fields and the head names 2"), ("line 4", "3 fields")],
+        ),
+        (b'prompt,a\n"x\nover lines",1\n,2\n', [("line 4", "the prompt is empty")]),
+        (b'prompt,a\n"x,1\n', [("line 2", "is not CSV")]),
+        (b'prompt,a\n"x"y,1\n', [("line 2", "is not CSV")]),
+        (b"prompt\na\xff\n", [("line 2", "is not UTF-8")]),
+        (b"prompt\n" + b"a" * (MAX_ROW_BYTES + 1), [("line 2", "longer than 4,194,304 bytes")]),
+        (b'prompt\n"' + b"a\n" * MAX_ROW_BYTES, [("line 2", "field larger than field limit")]),
+        (b"PK\x03\x04abc", [("line 1", "save it as CSV")]),
+    ],
+)
+def test_a_wrong_table_is_told_where_it_is_wrong(data: bytes, told: list[tuple[str, str]]) -> None:
+    found = faults(data, "csv")
+    assert len(found) == len(told)
+    for (place, message), (expected_place, words) in zip(found, told, strict=True):
+        assert place.startswith(expected_place)
+        assert words in message
+
+
+def test_parquet_keeps_types_that_json_has() -> None:
+    table = pa.table(
+        {
+            "prompt": pa.array([TURNS, TURNS]),
+            "answer": pa.array([5, None], pa.int32()),
+            "big": pa.array([2**62 + 1, -1], pa.int64()),
+            "ratio": pa.array([0.5, math.nan], pa.float32()),
+            "flag": pa.array([True, False]),
+            "price": pa.array([Decimal("1.50"), Decimal("12345678901234567890.12")]),
+            "units": pa.array([Decimal("72.00"), Decimal("-3.00")]),
+            "day": pa.array([dt.date(2026, 11, 30), None]),
+            "at": pa.array([dt.datetime(2026, 11, 30, 12, 0, tzinfo=dt.UTC)] * 2),
+            "tags": pa.array([["a"], []]),
+            "inner": pa.array([{"a": 1, "b": [1.5]}, {"a": None, "b": None}]),
+            "pairs": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    first, second = values(parquet(table))
+    assert first["prompt"] == TURNS
+    assert (first["answer"], second["answer"]) == (5, None)
+    assert first["big"] == 2**62 + 1
+    # Data frames write a missing number as NaN.
+    assert (first["ratio"], second["ratio"]) == (0.5, None)
+    assert (first["flag"], second["flag"]) == (True, False)
+    assert (first["price"], second["price"]) == (1.5, "12345678901234567890.12")
+    assert (first["units"], type(first["units"]), second["units"]) == (72, int, -3)
+    assert first["day"] == "2026-11-30"
+    assert first["at"] == "2026-11-30T12:00:00+00:00"
+    assert first["tags"] == ["a"]
+    assert first["inner"] == {"a": 1, "b": [1.5]}
+    assert first["pairs"] == [["k", 1]]
+
+
+def test_parquet_values_that_json_has_not_are_refused_by_row() -> None:
+    table = pa.table({"prompt": ["a", "b"], "x": [1.0, math.inf]})
+    assert faults(parquet(table)) == [
+        ("row 2", "the row holds inf, which JSON does not have; write null or text")
+    ]
+    table = pa.table({"prompt": ["a"], "x": [b"raw"]})
+    assert "bytes values" in faults(parquet(table))[0][1]
+    table = pa.table({"question": ["a"]})
+    assert 'no "prompt" (its columns: ["question"])' in faults(parquet(table))[0][1]
+
+
+def test_a_large_text_over_and_over_takes_little_memory() -> None:
+    text = "a" * 1_000_000
+    table = pa.table(
+        {"prompt": pa.DictionaryArray.from_arrays(pa.array([0] * 400, pa.int32()), pa.array([text]))}
+    )
+    data = parquet(table, compression="zstd")
+    assert len(data) < 100_000
+    tracemalloc.start()
+    try:
+        count = 0
+        for row in read_rows(io.BytesIO(data), ""):
+            assert isinstance(row, Row)
+            count += 1
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 400
+    # 16 rows of 1 MB at a time, in a few copies, and not 400.
+    assert peak < 100_000_000
+
+
+GOOD = parquet(pa.table({"prompt": ["2 + 3?", "4 + 4?"] * 20, "answer": list(range(40))}))
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_damaged_parquet_file_gives_rows_and_faults_and_nothing_else(data: st.DataObject) -> None:
+    damaged = bytearray(GOOD[: data.draw(st.integers(4, len(GOOD)))])
+    for _ in range(data.draw(st.integers(0, 4))):
+        damaged[data.draw(st.integers(4, len(damaged)) if len(damaged) > 4 else st.just(0)) - 1] = data.draw(
+            st.integers(0, 255)
+        )
+    for row in read(bytes(damaged), "parquet"):
+        (row.message if isinstance(row, RowFault) else row.columns_json).encode("utf-8")
+
+
+PIECES = (
+    b'"',
+    b",",
+    b";",
+    b"\n",
+    b"\r\n",
+    b"a",
+    b"\xff",
+    b"\x00",
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b'{"prompt":"a"}',
+    b"\\u",
+    b"1e9",
+)
+
+
+@given(st.sampled_from(["json", "csv", ""]), st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join))
+@settings(max_examples=400, deadline=None)
+def test_any_bytes_give_rows_and_faults_and_nothing_else(file_format: str, data: bytes) -> None:
+    start = {"json": b"[", "csv": b"prompt,b\n", "": b""}[file_format]
+    for row in read(start + data, file_format):
+        (row.message if isinstance(row, RowFault) else row.columns_json).encode("utf-8")
+
+
+json_rows = st.fixed_dictionaries(
+    {"prompt": st.text(min_size=1).map(lambda text: f"{text}?")},
+    optional={
+        "answer": st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        "n": st.none(),
+    },
+)
+
+
+@given(st.lists(json_rows, min_size=1, max_size=5), st.sampled_from([None, 1]))
+@settings(max_examples=100, deadline=None)
+def test_a_list_of_any_rows_comes_back(rows: list[dict[str, Any]], indent: int | None) -> None:
+    found = values(json.dumps(rows, indent=indent, ensure_ascii=False).encode("utf-8", "replace"), "json")
+    assert json.dumps(found, sort_keys=True) == json.dumps(rows, sort_keys=True)
+
+
+def test_rows_of_a_json_list_that_go_over_blocks_come_whole() -> None:
+    rows = [{"prompt": "x" * size, "n": size} for size in (1, 300_000, 5, 1_000_000, 262_144, 2)]
+    assert values(json.dumps(rows).encode()) == rows
+
+
+def methods(row: dict[str, Any]) -> set[str]:
+    (found,) = read(json.dumps(row).encode())
+    assert isinstance(found, Row), found
+    return set(found.methods)
+
+
+ANSWERED = [*TURNS, {"role": "assistant", "content": "5"}]
+
+
+def test_shapes_for_imitation_get_their_prompt() -> None:
+    messages = values(json.dumps({"messages": ANSWERED, "source": "x"}).encode())[0]
+    assert messages == {"prompt": TURNS, "messages": ANSWERED, "source": "x"}
+    sharegpt = {"conversations": [{"from": "human", "value": "2 + 3?"}, {"from": "gpt", "value": "5"}]}
+    assert values(json.dumps(sharegpt).encode())[0] == {"prompt": TURNS, "messages": ANSWERED}
+    alpaca = {"instruction": "Add.", "input": "2 and 3", "output": "5"}
+    assert values(json.dumps(alpaca).encode())[0] == {
+        "prompt": "Add.\n\n2 and 3",
+        "completion": "5",
+        **alpaca,
+    }
+    bare = values(json.dumps({"instruction": "Add 2 and 3.", "output": "5"}).encode())[0]
+    assert bare["prompt"] == "Add 2 and 3."
+    turn = {"prompt": TURNS, "completion": [ANSWERED[-1]]}
+    assert values(json.dumps(turn).encode())[0]["completion"] == "5"
+    assert values(json.dumps({"text": "Once."}).encode())[0] == {"prompt": "", "text": "Once."}
+
+
+def test_rows_say_what_they_can_be_trained_by() -> None:
+    assert methods({"prompt": "a", "answer": 5}) == {"grpo"}
+    assert methods({"prompt": "a", "completion": "b"}) == {"grpo", "sft"}
+    assert methods({"prompt": "a", "completion": ""}) == {"grpo"}
+    assert methods({"messages": ANSWERED}) == {"grpo", "sft"}
+    assert methods({"instruction": "a", "output": "b"}) == {"grpo", "sft"}
+    assert methods({"text": "a"}) == {"sft"}
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"messages": TURNS}, "does not end with an answer of the assistant"),
+        ({"messages": [ANSWERED[-1]]}, "nothing before the answer"),
+        ({"messages": "hello"}, 'messages is "hello"; it must be a list of messages'),
+        ({"messages": [{"role": "user", "content": 3}, ANSWERED[-1]]}, "messages[0].content is 3"),
+        ({"conversations": [{"from": "alien", "value": "x"}]}, 'conversations[0].from is "alien"'),
+        ({"conversations": [{"role": "user"}]}, 'a turn has "from" and "value"'),
+        ({"instruction": "a"}, "output is null; it must be text"),
+        ({"instruction": "a", "output": "b", "input": 3}, "input is 3"),
+        ({"text": ""}, "it must be text, and not empty"),
+        ({"prompt": "a", "completion": [{"role": "assistant"}]}, "completion[0] has no content"),
+    ],
+)
+def test_a_wrong_shape_is_told(row: dict[str, Any], told: str) -> None:
+    ((_, message),) = faults(json.dumps(row).encode())
+    assert told in message
