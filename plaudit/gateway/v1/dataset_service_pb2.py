@@ -25,29 +25,49 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(plaudit/gateway/v1/dataset_service.proto\x12\x12plaudit.gateway.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x01\n\x07\x44\x61taset\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0bsource_type\x18\x03 \x01(\t\x12\x11\n\trow_count\x18\x04 \x01(\x04\x12\x0f\n\x07\x63olumns\x18\x05 \x03(\t\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12\x0e\n\x06sha256\x18\x07 \x01(\t\x12.\n\ncreated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"k\n\x14UploadDatasetRequest\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32\'.plaudit.gateway.v1.UploadDatasetHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x07\n\x05\x66rame\"3\n\x13UploadDatasetHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\"\x1f\n\x11GetDatasetRequest\x12\n\n\x02id\x18\x01 \x01(\t\"<\n\x13ListDatasetsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"^\n\x14ListDatasetsResponse\x12-\n\x08\x64\x61tasets\x18\x01 \x03(\x0b\x32\x1b.plaudit.gateway.v1.Dataset\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x14\x44\x65leteDatasetRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteDatasetResponse2\x85\x03\n\x0e\x44\x61tasetService\x12X\n\rUploadDataset\x12(.plaudit.gateway.v1.UploadDatasetRequest\x1a\x1b.plaudit.gateway.v1.Dataset(\x01\x12P\n\nGetDataset\x12%.plaudit.gateway.v1.GetDatasetRequest\x1a\x1b.plaudit.gateway.v1.Dataset\x12\x61\n\x0cListDatasets\x12\'.plaudit.gateway.v1.ListDatasetsRequest\x1a(.plaudit.gateway.v1.ListDatasetsResponse\x12\x64\n\rDeleteDataset\x12(.plaudit.gateway.v1.DeleteDatasetRequest\x1a).plaudit.gateway.v1.DeleteDatasetResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(plaudit/gateway/v1/dataset_service.proto\x12\x12plaudit.gateway.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf4\x01\n\x07\x44\x61taset\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0bsource_type\x18\x03 \x01(\t\x12\x11\n\trow_count\x18\x04 \x01(\x04\x12\x0f\n\x07\x63olumns\x18\x05 \x03(\t\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12\x0e\n\x06sha256\x18\x07 \x01(\t\x12.\n\ncreated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07methods\x18\t \x03(\t\x12\x31\n\x06source\x18\n \x01(\x0b\x32!.plaudit.gateway.v1.DatasetSource\"\xa2\x01\n\rDatasetSource\x12\x13\n\x0bsource_type\x18\x01 \x01(\t\x12\x1b\n\x13huggingface_dataset\x18\x02 \x01(\t\x12\x41\n\x12huggingface_config\x18\x03 \x01(\x0b\x32%.plaudit.gateway.v1.HuggingFaceConfig\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x05 \x01(\t\"\xce\x01\n\x11HuggingFaceConfig\x12\r\n\x05split\x18\x01 \x01(\t\x12\x13\n\x0b\x63onfig_name\x18\x02 \x01(\t\x12P\n\x0e\x63olumn_mapping\x18\x03 \x03(\x0b\x32\x38.plaudit.gateway.v1.HuggingFaceConfig.ColumnMappingEntry\x12\r\n\x05token\x18\x04 \x01(\t\x1a\x34\n\x12\x43olumnMappingEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"X\n\x15\x43onnectDatasetRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x06source\x18\x02 \x01(\x0b\x32!.plaudit.gateway.v1.DatasetSource\"Q\n\x1cValidateDatasetSourceRequest\x12\x31\n\x06source\x18\x01 \x01(\x0b\x32!.plaudit.gateway.v1.DatasetSource\"e\n\x1dValidateDatasetSourceResponse\x12\r\n\x05\x65rror\x18\x01 \x01(\t\x12\x16\n\trow_count\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x63olumns\x18\x03 \x03(\tB\x0c\n\n_row_count\"k\n\x14UploadDatasetRequest\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32\'.plaudit.gateway.v1.UploadDatasetHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x07\n\x05\x66rame\"3\n\x13UploadDatasetHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\"\x1f\n\x11GetDatasetRequest\x12\n\n\x02id\x18\x01 \x01(\t\"<\n\x13ListDatasetsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"^\n\x14ListDatasetsResponse\x12-\n\x08\x64\x61tasets\x18\x01 \x03(\x0b\x32\x1b.plaudit.gateway.v1.Dataset\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x14\x44\x65leteDatasetRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteDatasetResponse\"K\n\x16ListDatasetRowsRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"`\n\x17ListDatasetRowsResponse\x12,\n\x04rows\x18\x01 \x03(\x0b\x32\x1e.plaudit.gateway.v1.DatasetRow\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"G\n\nDatasetRow\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x13\n\x0bprompt_json\x18\x02 \x01(\t\x12\x14\n\x0c\x63olumns_json\x18\x03 \x01(\t2\xc9\x05\n\x0e\x44\x61tasetService\x12X\n\rUploadDataset\x12(.plaudit.gateway.v1.UploadDatasetRequest\x1a\x1b.plaudit.gateway.v1.Dataset(\x01\x12X\n\x0e\x43onnectDataset\x12).plaudit.gateway.v1.ConnectDatasetRequest\x1a\x1b.plaudit.gateway.v1.Dataset\x12|\n\x15ValidateDatasetSource\x12\x30.plaudit.gateway.v1.ValidateDatasetSourceRequest\x1a\x31.plaudit.gateway.v1.ValidateDatasetSourceResponse\x12P\n\nGetDataset\x12%.plaudit.gateway.v1.GetDatasetRequest\x1a\x1b.plaudit.gateway.v1.Dataset\x12\x61\n\x0cListDatasets\x12\'.plaudit.gateway.v1.ListDatasetsRequest\x1a(.plaudit.gateway.v1.ListDatasetsResponse\x12j\n\x0fListDatasetRows\x12*.plaudit.gateway.v1.ListDatasetRowsRequest\x1a+.plaudit.gateway.v1.ListDatasetRowsResponse\x12\x64\n\rDeleteDataset\x12(.plaudit.gateway.v1.DeleteDatasetRequest\x1a).plaudit.gateway.v1.DeleteDatasetResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'plaudit.gateway.v1.dataset_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_HUGGINGFACECONFIG_COLUMNMAPPINGENTRY']._loaded_options = None
+  _globals['_HUGGINGFACECONFIG_COLUMNMAPPINGENTRY']._serialized_options = b'8\001'
   _globals['_DATASET']._serialized_start=98
-  _globals['_DATASET']._serialized_end=274
-  _globals['_UPLOADDATASETREQUEST']._serialized_start=276
-  _globals['_UPLOADDATASETREQUEST']._serialized_end=383
-  _globals['_UPLOADDATASETHEADER']._serialized_start=385
-  _globals['_UPLOADDATASETHEADER']._serialized_end=436
-  _globals['_GETDATASETREQUEST']._serialized_start=438
-  _globals['_GETDATASETREQUEST']._serialized_end=469
-  _globals['_LISTDATASETSREQUEST']._serialized_start=471
-  _globals['_LISTDATASETSREQUEST']._serialized_end=531
-  _globals['_LISTDATASETSRESPONSE']._serialized_start=533
-  _globals['_LISTDATASETSRESPONSE']._serialized_end=627
-  _globals['_DELETEDATASETREQUEST']._serialized_start=629
-  _globals['_DELETEDATASETREQUEST']._serialized_end=663
-  _globals['_DELETEDATASETRESPONSE']._serialized_start=665
-  _globals['_DELETEDATASETRESPONSE']._serialized_end=688
-  _globals['_DATASETSERVICE']._serialized_start=691
-  _globals['_DATASETSERVICE']._serialized_end=1080
+  _globals['_DATASET']._serialized_end=342
+  _globals['_DATASETSOURCE']._serialized_start=345
+  _globals['_DATASETSOURCE']._serialized_end=507
+  _globals['_HUGGINGFACECONFIG']._serialized_start=510
+  _globals['_HUGGINGFACECONFIG']._serialized_end=716
+  _globals['_HUGGINGFACECONFIG_COLUMNMAPPINGENTRY']._serialized_start=664
+  _globals['_HUGGINGFACECONFIG_COLUMNMAPPINGENTRY']._serialized_end=716
+  _globals['_CONNECTDATASETREQUEST']._serialized_start=718
+  _globals['_CONNECTDATASETREQUEST']._serialized_end=806
+  _globals['_VALIDATEDATASETSOURCEREQUEST']._serialized_start=808
+  _globals['_VALIDATEDATASETSOURCEREQUEST']._serialized_end=889
+  _globals['_VALIDATEDATASETSOURCERESPONSE']._serialized_start=891
+  _globals['_VALIDATEDATASETSOURCERESPONSE']._serialized_end=992
+  _globals['_UPLOADDATASETREQUEST']._serialized_start=994
+  _globals['_UPLOADDATASETREQUEST']._serialized_end=1101
+  _globals['_UPLOADDATASETHEADER']._serialized_start=1103
+  _globals['_UPLOADDATASETHEADER']._serialized_end=1154
+  _globals['_GETDATASETREQUEST']._serialized_start=1156
+  _globals['_GETDATASETREQUEST']._serialized_end=1187
+  _globals['_LISTDATASETSREQUEST']._serialized_start=1189
+  _globals['_LISTDATASETSREQUEST']._serialized_end=1249
+  _globals['_LISTDATASETSRESPONSE']._serialized_start=1251
+  _globals['_LISTDATASETSRESPONSE']._serialized_end=1345
+  _globals['_DELETEDATASETREQUEST']._serialized_start=1347
+  _globals['_DELETEDATASETREQUEST']._serialized_end=1381
+  _globals['_DELETEDATASETRESPONSE']._serialized_start=1383
+  _globals['_DELETEDATASETRESPONSE']._serialized_end=1406
+  _globals['_LISTDATASETROWSREQUEST']._serialized_start=1408
+  _globals['_LISTDATASETROWSREQUEST']._serialized_end=1483
+  _globals['_LISTDATASETROWSRESPONSE']._serialized_start=1485
+  _globals['_LISTDATASETROWSRESPONSE']._serialized_end=1581
+  _globals['_DATASETROW']._serialized_start=1583
+  _globals['_DATASETROW']._serialized_end=1654
+  _globals['_DATASETSERVICE']._serialized_start=1657
+  _globals['_DATASETSERVICE']._serialized_end=2370
 # @@protoc_insertion_point(module_scope)

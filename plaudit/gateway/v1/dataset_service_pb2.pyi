@@ -33,6 +33,8 @@ class Dataset(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     SHA256_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
+    METHODS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Output only. "ds_" and the first 32 hex digits of the SHA-256 of the file as
     it was sent, or "builtin:..." for one that ships with Plaudit.
@@ -40,7 +42,7 @@ class Dataset(_message.Message):
     name: _builtins.str
     """Name, unique; 1 to 64 characters."""
     source_type: _builtins.str
-    """Output only. Where it came from: "upload" or "builtin"."""
+    """Output only. Where it came from: "upload", "builtin", "hf" or "path"."""
     row_count: _builtins.int
     """Output only. Rows in it."""
     size_bytes: _builtins.int
@@ -55,6 +57,16 @@ class Dataset(_message.Message):
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """Output only. When it was stored first."""
 
+    @_builtins.property
+    def methods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Output only. Training methods that every row serves, sorted: "grpo" where
+        there is a prompt, "sft" where there is an answer or a text to imitate.
+        """
+
+    @_builtins.property
+    def source(self) -> Global___DatasetSource:
+        """Output only. What it was connected to. Unset: an upload, or built in."""
+
     def __init__(
         self,
         *,
@@ -66,14 +78,202 @@ class Dataset(_message.Message):
         size_bytes: _builtins.int = ...,
         sha256: _builtins.str = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
+        methods: _abc.Iterable[_builtins.str] | None = ...,
+        source: Global___DatasetSource | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "created_at", b"created_at", "id", b"id", "name", b"name", "row_count", b"row_count", "sha256", b"sha256", "size_bytes", b"size_bytes", "source_type", b"source_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "created_at", b"created_at", "id", b"id", "methods", b"methods", "name", b"name", "row_count", b"row_count", "sha256", b"sha256", "size_bytes", b"size_bytes", "source", b"source", "source_type", b"source_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Dataset: _TypeAlias = Dataset  # noqa: Y015
+
+@_typing.final
+class DatasetSource(_message.Message):
+    """Where the rows of a dataset are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    HUGGINGFACE_DATASET_FIELD_NUMBER: _builtins.int
+    HUGGINGFACE_CONFIG_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    source_type: _builtins.str
+    """"hf", a dataset of the Hugging Face hub, or "path", a file below a folder
+    that the gateway's settings list. Empty: "hf".
+    """
+    huggingface_dataset: _builtins.str
+    """With "hf": id of the dataset on the hub."""
+    path: _builtins.str
+    """With "path": absolute path of the file, as the gateway sees it."""
+    format: _builtins.str
+    """With "path": UploadDatasetHeader.format. Empty: told by how the file begins,
+    and CSV by its name.
+    """
+    @_builtins.property
+    def huggingface_config(self) -> Global___HuggingFaceConfig:
+        """With "hf": which rows of it. Unset: those of the split "train"."""
+
+    def __init__(
+        self,
+        *,
+        source_type: _builtins.str = ...,
+        huggingface_dataset: _builtins.str = ...,
+        huggingface_config: Global___HuggingFaceConfig | None = ...,
+        path: _builtins.str = ...,
+        format: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["huggingface_config", b"huggingface_config"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "huggingface_config", b"huggingface_config", "huggingface_dataset", b"huggingface_dataset", "path", b"path", "source_type", b"source_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DatasetSource: _TypeAlias = DatasetSource  # noqa: Y015
+
+@_typing.final
+class HuggingFaceConfig(_message.Message):
+    """Which rows of a dataset of the hub, and under which names."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ColumnMappingEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SPLIT_FIELD_NUMBER: _builtins.int
+    CONFIG_NAME_FIELD_NUMBER: _builtins.int
+    COLUMN_MAPPING_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    split: _builtins.str
+    """Split. Empty: "train"."""
+    config_name: _builtins.str
+    """Configuration (subset). Empty: the only or default one."""
+    token: _builtins.str
+    """Name of the credential with which the gateway reads the dataset. Empty: none."""
+    @_builtins.property
+    def column_mapping(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """New names of columns, by those that they have: "question" to "prompt"."""
+
+    def __init__(
+        self,
+        *,
+        split: _builtins.str = ...,
+        config_name: _builtins.str = ...,
+        column_mapping: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_mapping", b"column_mapping", "config_name", b"config_name", "split", b"split", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HuggingFaceConfig: _TypeAlias = HuggingFaceConfig  # noqa: Y015
+
+@_typing.final
+class ConnectDatasetRequest(_message.Message):
+    """Connects a dataset."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Dataset.name."""
+    @_builtins.property
+    def source(self) -> Global___DatasetSource:
+        """Where its rows are."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        source: Global___DatasetSource | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConnectDatasetRequest: _TypeAlias = ConnectDatasetRequest  # noqa: Y015
+
+@_typing.final
+class ValidateDatasetSourceRequest(_message.Message):
+    """Asks what the rows of a source are like."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source(self) -> Global___DatasetSource:
+        """Where the rows are."""
+
+    def __init__(
+        self,
+        *,
+        source: Global___DatasetSource | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ValidateDatasetSourceRequest: _TypeAlias = ValidateDatasetSourceRequest  # noqa: Y015
+
+@_typing.final
+class ValidateDatasetSourceResponse(_message.Message):
+    """What the first rows of a source are like."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    ROW_COUNT_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    error: _builtins.str
+    """Why it cannot be connected. Empty: it can."""
+    row_count: _builtins.int
+    """Rows in it. Unset: the source does not tell."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Columns as they would be stored, the prompt among them."""
+
+    def __init__(
+        self,
+        *,
+        error: _builtins.str = ...,
+        row_count: _builtins.int | None = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_row_count", b"_row_count", "row_count", b"row_count"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_row_count", b"_row_count", "columns", b"columns", "error", b"error", "row_count", b"row_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__row_count: _TypeAlias = _typing.Literal["row_count"]  # noqa: Y015
+    _WhichOneofArgType__row_count: _TypeAlias = _typing.Literal["_row_count", b"_row_count"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__row_count) -> _WhichOneofReturnType__row_count | None: ...
+
+Global___ValidateDatasetSourceResponse: _TypeAlias = ValidateDatasetSourceResponse  # noqa: Y015
 
 @_typing.final
 class UploadDatasetRequest(_message.Message):
@@ -116,7 +316,9 @@ class UploadDatasetHeader(_message.Message):
     name: _builtins.str
     """Dataset.name."""
     format: _builtins.str
-    """Format of the file: "jsonl". Empty: "jsonl"."""
+    """Format of the file: "jsonl", "json" (a list of objects), "csv" or "parquet".
+    Empty: told by how the file begins, which for CSV it cannot be.
+    """
     def __init__(
         self,
         *,
@@ -245,3 +447,91 @@ class DeleteDatasetResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteDatasetResponse: _TypeAlias = DeleteDatasetResponse  # noqa: Y015
+
+@_typing.final
+class ListDatasetRowsRequest(_message.Message):
+    """Asks for a page of rows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Dataset.id or Dataset.name."""
+    page_size: _builtins.int
+    """Most rows to return. 0: 20. Above 500: 500. A page of large rows is shorter."""
+    page_token: _builtins.str
+    """next_page_token of the previous page."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDatasetRowsRequest: _TypeAlias = ListDatasetRowsRequest  # noqa: Y015
+
+@_typing.final
+class ListDatasetRowsResponse(_message.Message):
+    """A page of rows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page. Empty: this is the last."""
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___DatasetRow]:
+        """The rows."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[Global___DatasetRow] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDatasetRowsResponse: _TypeAlias = ListDatasetRowsResponse  # noqa: Y015
+
+@_typing.final
+class DatasetRow(_message.Message):
+    """A row as jobs read it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    PROMPT_JSON_FIELD_NUMBER: _builtins.int
+    COLUMNS_JSON_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Number of the row, from 0."""
+    prompt_json: _builtins.str
+    """The prompt as JSON: text, or a list of objects with role and content."""
+    columns_json: _builtins.str
+    """Every other column as a JSON object, with the types that they came with."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        prompt_json: _builtins.str = ...,
+        columns_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns_json", b"columns_json", "number", b"number", "prompt_json", b"prompt_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DatasetRow: _TypeAlias = DatasetRow  # noqa: Y015

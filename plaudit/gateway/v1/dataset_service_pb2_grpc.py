@@ -44,6 +44,16 @@ class DatasetServiceStub:
                 request_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.UploadDatasetRequest.SerializeToString,
                 response_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.Dataset.FromString,
                 _registered_method=True)
+        self.ConnectDataset = channel.unary_unary(
+                '/plaudit.gateway.v1.DatasetService/ConnectDataset',
+                request_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ConnectDatasetRequest.SerializeToString,
+                response_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.Dataset.FromString,
+                _registered_method=True)
+        self.ValidateDatasetSource = channel.unary_unary(
+                '/plaudit.gateway.v1.DatasetService/ValidateDatasetSource',
+                request_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ValidateDatasetSourceRequest.SerializeToString,
+                response_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ValidateDatasetSourceResponse.FromString,
+                _registered_method=True)
         self.GetDataset = channel.unary_unary(
                 '/plaudit.gateway.v1.DatasetService/GetDataset',
                 request_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.GetDatasetRequest.SerializeToString,
@@ -53,6 +63,11 @@ class DatasetServiceStub:
                 '/plaudit.gateway.v1.DatasetService/ListDatasets',
                 request_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ListDatasetsRequest.SerializeToString,
                 response_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ListDatasetsResponse.FromString,
+                _registered_method=True)
+        self.ListDatasetRows = channel.unary_unary(
+                '/plaudit.gateway.v1.DatasetService/ListDatasetRows',
+                request_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ListDatasetRowsRequest.SerializeToString,
+                response_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ListDatasetRowsResponse.FromString,
                 _registered_method=True)
         self.DeleteDataset = channel.unary_unary(
                 '/plaudit.gateway.v1.DatasetService/DeleteDataset',
@@ -85,6 +100,24 @@ class DatasetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ConnectDataset(self, request, context):
+        """Makes a dataset of the rows of a source, as they are now. Idempotent: the
+        same name with the same source returns the dataset that was made of it.
+        Errors: as UploadDataset; UNAVAILABLE (reason HUB_UNREACHABLE);
+        FAILED_PRECONDITION (reason HUB_LIBRARY_MISSING, SECRET_MISSING).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ValidateDatasetSource(self, request, context):
+        """Reads the first rows of a source and stores nothing. What is wrong with the
+        rows is told in the answer. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetDataset(self, request, context):
         """Returns a dataset. Idempotent.
         """
@@ -94,6 +127,13 @@ class DatasetServiceServicer:
 
     def ListDatasets(self, request, context):
         """Lists datasets, newest first. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDatasetRows(self, request, context):
+        """Lists rows of a dataset, in their order. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -115,6 +155,16 @@ def add_DatasetServiceServicer_to_server(servicer, server):
                     request_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.UploadDatasetRequest.FromString,
                     response_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.Dataset.SerializeToString,
             ),
+            'ConnectDataset': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConnectDataset,
+                    request_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ConnectDatasetRequest.FromString,
+                    response_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.Dataset.SerializeToString,
+            ),
+            'ValidateDatasetSource': grpc.unary_unary_rpc_method_handler(
+                    servicer.ValidateDatasetSource,
+                    request_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ValidateDatasetSourceRequest.FromString,
+                    response_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ValidateDatasetSourceResponse.SerializeToString,
+            ),
             'GetDataset': grpc.unary_unary_rpc_method_handler(
                     servicer.GetDataset,
                     request_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.GetDatasetRequest.FromString,
@@ -124,6 +174,11 @@ def add_DatasetServiceServicer_to_server(servicer, server):
                     servicer.ListDatasets,
                     request_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ListDatasetsRequest.FromString,
                     response_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ListDatasetsResponse.SerializeToString,
+            ),
+            'ListDatasetRows': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDatasetRows,
+                    request_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ListDatasetRowsRequest.FromString,
+                    response_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ListDatasetRowsResponse.SerializeToString,
             ),
             'DeleteDataset': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteDataset,
@@ -163,6 +218,60 @@ class DatasetService:
             '/plaudit.gateway.v1.DatasetService/UploadDataset',
             plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.UploadDatasetRequest.SerializeToString,
             plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.Dataset.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConnectDataset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plaudit.gateway.v1.DatasetService/ConnectDataset',
+            plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ConnectDatasetRequest.SerializeToString,
+            plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.Dataset.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ValidateDatasetSource(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plaudit.gateway.v1.DatasetService/ValidateDatasetSource',
+            plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ValidateDatasetSourceRequest.SerializeToString,
+            plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ValidateDatasetSourceResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -217,6 +326,33 @@ class DatasetService:
             '/plaudit.gateway.v1.DatasetService/ListDatasets',
             plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ListDatasetsRequest.SerializeToString,
             plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ListDatasetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDatasetRows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plaudit.gateway.v1.DatasetService/ListDatasetRows',
+            plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ListDatasetRowsRequest.SerializeToString,
+            plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.ListDatasetRowsResponse.FromString,
             options,
             channel_credentials,
             insecure,

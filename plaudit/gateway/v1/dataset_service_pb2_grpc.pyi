@@ -50,10 +50,22 @@ class DatasetServiceStub:
     the wrong rows, up to 20 of them; ALREADY_EXISTS (reason NAME_TAKEN) where
     another content has the name; RESOURCE_EXHAUSTED above the upload limit.
     """
+    ConnectDataset: _grpc.UnaryUnaryMultiCallable[_dataset_service_pb2.ConnectDatasetRequest, _dataset_service_pb2.Dataset]
+    """Makes a dataset of the rows of a source, as they are now. Idempotent: the
+    same name with the same source returns the dataset that was made of it.
+    Errors: as UploadDataset; UNAVAILABLE (reason HUB_UNREACHABLE);
+    FAILED_PRECONDITION (reason HUB_LIBRARY_MISSING, SECRET_MISSING).
+    """
+    ValidateDatasetSource: _grpc.UnaryUnaryMultiCallable[_dataset_service_pb2.ValidateDatasetSourceRequest, _dataset_service_pb2.ValidateDatasetSourceResponse]
+    """Reads the first rows of a source and stores nothing. What is wrong with the
+    rows is told in the answer. Idempotent.
+    """
     GetDataset: _grpc.UnaryUnaryMultiCallable[_dataset_service_pb2.GetDatasetRequest, _dataset_service_pb2.Dataset]
     """Returns a dataset. Idempotent."""
     ListDatasets: _grpc.UnaryUnaryMultiCallable[_dataset_service_pb2.ListDatasetsRequest, _dataset_service_pb2.ListDatasetsResponse]
     """Lists datasets, newest first. Idempotent."""
+    ListDatasetRows: _grpc.UnaryUnaryMultiCallable[_dataset_service_pb2.ListDatasetRowsRequest, _dataset_service_pb2.ListDatasetRowsResponse]
+    """Lists rows of a dataset, in their order. Idempotent."""
     DeleteDataset: _grpc.UnaryUnaryMultiCallable[_dataset_service_pb2.DeleteDatasetRequest, _dataset_service_pb2.DeleteDatasetResponse]
     """Deletes a dataset and its file. Errors: FAILED_PRECONDITION (reason IN_USE)
     while a job that is not over needs it, or where it ships with Plaudit.
@@ -81,10 +93,22 @@ class DatasetServiceAsyncStub(DatasetServiceStub):
     the wrong rows, up to 20 of them; ALREADY_EXISTS (reason NAME_TAKEN) where
     another content has the name; RESOURCE_EXHAUSTED above the upload limit.
     """
+    ConnectDataset: _aio.UnaryUnaryMultiCallable[_dataset_service_pb2.ConnectDatasetRequest, _dataset_service_pb2.Dataset]  # type: ignore[assignment]
+    """Makes a dataset of the rows of a source, as they are now. Idempotent: the
+    same name with the same source returns the dataset that was made of it.
+    Errors: as UploadDataset; UNAVAILABLE (reason HUB_UNREACHABLE);
+    FAILED_PRECONDITION (reason HUB_LIBRARY_MISSING, SECRET_MISSING).
+    """
+    ValidateDatasetSource: _aio.UnaryUnaryMultiCallable[_dataset_service_pb2.ValidateDatasetSourceRequest, _dataset_service_pb2.ValidateDatasetSourceResponse]  # type: ignore[assignment]
+    """Reads the first rows of a source and stores nothing. What is wrong with the
+    rows is told in the answer. Idempotent.
+    """
     GetDataset: _aio.UnaryUnaryMultiCallable[_dataset_service_pb2.GetDatasetRequest, _dataset_service_pb2.Dataset]  # type: ignore[assignment]
     """Returns a dataset. Idempotent."""
     ListDatasets: _aio.UnaryUnaryMultiCallable[_dataset_service_pb2.ListDatasetsRequest, _dataset_service_pb2.ListDatasetsResponse]  # type: ignore[assignment]
     """Lists datasets, newest first. Idempotent."""
+    ListDatasetRows: _aio.UnaryUnaryMultiCallable[_dataset_service_pb2.ListDatasetRowsRequest, _dataset_service_pb2.ListDatasetRowsResponse]  # type: ignore[assignment]
+    """Lists rows of a dataset, in their order. Idempotent."""
     DeleteDataset: _aio.UnaryUnaryMultiCallable[_dataset_service_pb2.DeleteDatasetRequest, _dataset_service_pb2.DeleteDatasetResponse]  # type: ignore[assignment]
     """Deletes a dataset and its file. Errors: FAILED_PRECONDITION (reason IN_USE)
     while a job that is not over needs it, or where it ships with Plaudit.
@@ -117,6 +141,28 @@ class DatasetServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def ConnectDataset(
+        self,
+        request: _dataset_service_pb2.ConnectDatasetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_dataset_service_pb2.Dataset, _abc.Awaitable[_dataset_service_pb2.Dataset]]:
+        """Makes a dataset of the rows of a source, as they are now. Idempotent: the
+        same name with the same source returns the dataset that was made of it.
+        Errors: as UploadDataset; UNAVAILABLE (reason HUB_UNREACHABLE);
+        FAILED_PRECONDITION (reason HUB_LIBRARY_MISSING, SECRET_MISSING).
+        """
+
+    @_abc_1.abstractmethod
+    def ValidateDatasetSource(
+        self,
+        request: _dataset_service_pb2.ValidateDatasetSourceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_dataset_service_pb2.ValidateDatasetSourceResponse, _abc.Awaitable[_dataset_service_pb2.ValidateDatasetSourceResponse]]:
+        """Reads the first rows of a source and stores nothing. What is wrong with the
+        rows is told in the answer. Idempotent.
+        """
+
+    @_abc_1.abstractmethod
     def GetDataset(
         self,
         request: _dataset_service_pb2.GetDatasetRequest,
@@ -131,6 +177,14 @@ class DatasetServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_dataset_service_pb2.ListDatasetsResponse, _abc.Awaitable[_dataset_service_pb2.ListDatasetsResponse]]:
         """Lists datasets, newest first. Idempotent."""
+
+    @_abc_1.abstractmethod
+    def ListDatasetRows(
+        self,
+        request: _dataset_service_pb2.ListDatasetRowsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_dataset_service_pb2.ListDatasetRowsResponse, _abc.Awaitable[_dataset_service_pb2.ListDatasetRowsResponse]]:
+        """Lists rows of a dataset, in their order. Idempotent."""
 
     @_abc_1.abstractmethod
     def DeleteDataset(

@@ -22,32 +22,39 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.plaudit/gateway/v1/reward_server_service.proto\x12\x12plaudit.gateway.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe6\x01\n\x0cRewardServer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\taddresses\x18\x03 \x03(\t\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\treachable\x18\x05 \x01(\x08\x12\x1a\n\x12unreachable_reason\x18\x06 \x01(\t\x12\x16\n\x0eserver_version\x18\x07 \x01(\t\x12\x32\n\x07rewards\x18\x08 \x03(\x0b\x32!.plaudit.gateway.v1.OfferedReward\"\xb4\x01\n\rOfferedReward\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x16\n\tmin_value\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tmax_value\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x10required_columns\x18\x05 \x03(\t\x12\x1a\n\x12\x63onfig_schema_json\x18\x06 \x01(\tB\x0c\n\n_min_valueB\x0c\n\n_max_value\"T\n\x19\x43reateRewardServerRequest\x12\x37\n\rreward_server\x18\x01 \x01(\x0b\x32 .plaudit.gateway.v1.RewardServer\"$\n\x16GetRewardServerRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x1a\n\x18ListRewardServersRequest\"U\n\x19ListRewardServersResponse\x12\x38\n\x0ereward_servers\x18\x01 \x03(\x0b\x32 .plaudit.gateway.v1.RewardServer\"\'\n\x19\x44\x65leteRewardServerRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x1c\n\x1a\x44\x65leteRewardServerResponse2\xc4\x03\n\x13RewardServerService\x12\x65\n\x12\x43reateRewardServer\x12-.plaudit.gateway.v1.CreateRewardServerRequest\x1a .plaudit.gateway.v1.RewardServer\x12_\n\x0fGetRewardServer\x12*.plaudit.gateway.v1.GetRewardServerRequest\x1a .plaudit.gateway.v1.RewardServer\x12p\n\x11ListRewardServers\x12,.plaudit.gateway.v1.ListRewardServersRequest\x1a-.plaudit.gateway.v1.ListRewardServersResponse\x12s\n\x12\x44\x65leteRewardServer\x12-.plaudit.gateway.v1.DeleteRewardServerRequest\x1a..plaudit.gateway.v1.DeleteRewardServerResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.plaudit/gateway/v1/reward_server_service.proto\x12\x12plaudit.gateway.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8c\x03\n\x0cRewardServer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\taddresses\x18\x03 \x03(\t\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\treachable\x18\x05 \x01(\x08\x12\x1a\n\x12unreachable_reason\x18\x06 \x01(\t\x12\x16\n\x0eserver_version\x18\x07 \x01(\t\x12\x32\n\x07rewards\x18\x08 \x03(\x0b\x32!.plaudit.gateway.v1.OfferedReward\x12\x30\n\x03tls\x18\t \x01(\x0b\x32#.plaudit.gateway.v1.RewardServerTls\x12\x12\n\ncredential\x18\n \x01(\t\x12\x11\n\tplaintext\x18\x0b \x01(\x08\x12\x39\n\x08replicas\x18\x0c \x03(\x0b\x32\'.plaudit.gateway.v1.RewardServerReplica\x12\x10\n\x08warnings\x18\r \x03(\t\"N\n\x0fRewardServerTls\x12\n\n\x02\x63\x61\x18\x01 \x01(\t\x12\x1a\n\x12\x63lient_certificate\x18\x02 \x01(\t\x12\x13\n\x0bserver_name\x18\x03 \x01(\t\"\xf4\x02\n\x13RewardServerReplica\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12<\n\x05state\x18\x02 \x01(\x0e\x32-.plaudit.gateway.v1.RewardServerReplica.State\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nchecked_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0eserver_version\x18\x06 \x01(\t\x12*\n\x07latency\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"_\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_SERVING\x10\x01\x12\x15\n\x11STATE_NOT_SERVING\x10\x02\x12\x15\n\x11STATE_UNREACHABLE\x10\x03\"\xc5\x01\n\rOfferedReward\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x16\n\tmin_value\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tmax_value\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x10required_columns\x18\x05 \x03(\t\x12\x1a\n\x12\x63onfig_schema_json\x18\x06 \x01(\t\x12\x0f\n\x07problem\x18\x07 \x01(\tB\x0c\n\n_min_valueB\x0c\n\n_max_value\"T\n\x19\x43reateRewardServerRequest\x12\x37\n\rreward_server\x18\x01 \x01(\x0b\x32 .plaudit.gateway.v1.RewardServer\"$\n\x16GetRewardServerRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x1a\n\x18ListRewardServersRequest\"U\n\x19ListRewardServersResponse\x12\x38\n\x0ereward_servers\x18\x01 \x03(\x0b\x32 .plaudit.gateway.v1.RewardServer\"\'\n\x19\x44\x65leteRewardServerRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x1c\n\x1a\x44\x65leteRewardServerResponse2\xc4\x03\n\x13RewardServerService\x12\x65\n\x12\x43reateRewardServer\x12-.plaudit.gateway.v1.CreateRewardServerRequest\x1a .plaudit.gateway.v1.RewardServer\x12_\n\x0fGetRewardServer\x12*.plaudit.gateway.v1.GetRewardServerRequest\x1a .plaudit.gateway.v1.RewardServer\x12p\n\x11ListRewardServers\x12,.plaudit.gateway.v1.ListRewardServersRequest\x1a-.plaudit.gateway.v1.ListRewardServersResponse\x12s\n\x12\x44\x65leteRewardServer\x12-.plaudit.gateway.v1.DeleteRewardServerRequest\x1a..plaudit.gateway.v1.DeleteRewardServerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'plaudit.gateway.v1.reward_server_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REWARDSERVER']._serialized_start=104
-  _globals['_REWARDSERVER']._serialized_end=334
-  _globals['_OFFEREDREWARD']._serialized_start=337
-  _globals['_OFFEREDREWARD']._serialized_end=517
-  _globals['_CREATEREWARDSERVERREQUEST']._serialized_start=519
-  _globals['_CREATEREWARDSERVERREQUEST']._serialized_end=603
-  _globals['_GETREWARDSERVERREQUEST']._serialized_start=605
-  _globals['_GETREWARDSERVERREQUEST']._serialized_end=641
-  _globals['_LISTREWARDSERVERSREQUEST']._serialized_start=643
-  _globals['_LISTREWARDSERVERSREQUEST']._serialized_end=669
-  _globals['_LISTREWARDSERVERSRESPONSE']._serialized_start=671
-  _globals['_LISTREWARDSERVERSRESPONSE']._serialized_end=756
-  _globals['_DELETEREWARDSERVERREQUEST']._serialized_start=758
-  _globals['_DELETEREWARDSERVERREQUEST']._serialized_end=797
-  _globals['_DELETEREWARDSERVERRESPONSE']._serialized_start=799
-  _globals['_DELETEREWARDSERVERRESPONSE']._serialized_end=827
-  _globals['_REWARDSERVERSERVICE']._serialized_start=830
-  _globals['_REWARDSERVERSERVICE']._serialized_end=1282
+  _globals['_REWARDSERVER']._serialized_start=136
+  _globals['_REWARDSERVER']._serialized_end=532
+  _globals['_REWARDSERVERTLS']._serialized_start=534
+  _globals['_REWARDSERVERTLS']._serialized_end=612
+  _globals['_REWARDSERVERREPLICA']._serialized_start=615
+  _globals['_REWARDSERVERREPLICA']._serialized_end=987
+  _globals['_REWARDSERVERREPLICA_STATE']._serialized_start=892
+  _globals['_REWARDSERVERREPLICA_STATE']._serialized_end=987
+  _globals['_OFFEREDREWARD']._serialized_start=990
+  _globals['_OFFEREDREWARD']._serialized_end=1187
+  _globals['_CREATEREWARDSERVERREQUEST']._serialized_start=1189
+  _globals['_CREATEREWARDSERVERREQUEST']._serialized_end=1273
+  _globals['_GETREWARDSERVERREQUEST']._serialized_start=1275
+  _globals['_GETREWARDSERVERREQUEST']._serialized_end=1311
+  _globals['_LISTREWARDSERVERSREQUEST']._serialized_start=1313
+  _globals['_LISTREWARDSERVERSREQUEST']._serialized_end=1339
+  _globals['_LISTREWARDSERVERSRESPONSE']._serialized_start=1341
+  _globals['_LISTREWARDSERVERSRESPONSE']._serialized_end=1426
+  _globals['_DELETEREWARDSERVERREQUEST']._serialized_start=1428
+  _globals['_DELETEREWARDSERVERREQUEST']._serialized_end=1467
+  _globals['_DELETEREWARDSERVERRESPONSE']._serialized_start=1469
+  _globals['_DELETEREWARDSERVERRESPONSE']._serialized_end=1497
+  _globals['_REWARDSERVERSERVICE']._serialized_start=1500
+  _globals['_REWARDSERVERSERVICE']._serialized_end=1952
 # @@protoc_insertion_point(module_scope)

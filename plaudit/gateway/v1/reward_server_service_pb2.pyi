@@ -5,9 +5,11 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -33,16 +35,31 @@ class RewardServer(_message.Message):
     UNREACHABLE_REASON_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
     REWARDS_FIELD_NUMBER: _builtins.int
+    TLS_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
+    PLAINTEXT_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Output only. "rs_" and a ULID."""
     name: _builtins.str
     """Name, unique: [a-z][a-z0-9_-]{0,62}. "builtin" is the one that ships."""
     reachable: _builtins.bool
-    """Output only. Whether it answered when it was asked for this response."""
+    """Output only. Whether a replica answered when it was asked for this response."""
     unreachable_reason: _builtins.str
-    """Output only. Why it did not answer, for people. Empty: it did."""
+    """Output only. Why none answered, for people. Empty: one did."""
     server_version: _builtins.str
     """Output only. Its own name and version. Empty: it did not answer."""
+    credential: _builtins.str
+    """Name of the token that is sent as metadata `authorization: Bearer TOKEN`.
+    Gateway, trainers and command line each read it from their own environment
+    (PLAUDIT_CREDENTIAL_{NAME}) or secrets folder; the token itself never stands
+    here. Empty: none is sent.
+    """
+    plaintext: _builtins.bool
+    """Whether the token may travel in plain text beyond loopback, as to a proxy
+    that speaks TLS onwards. Not together with tls.
+    """
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where its replicas listen, "host:port" each; at least 1."""
@@ -53,7 +70,23 @@ class RewardServer(_message.Message):
 
     @_builtins.property
     def rewards(self) -> _containers.RepeatedCompositeFieldContainer[Global___OfferedReward]:
-        """Output only. Rewards on offer. Empty: it did not answer."""
+        """Output only. Rewards on offer, at most 256. Empty: it did not answer."""
+
+    @_builtins.property
+    def tls(self) -> Global___RewardServerTls:
+        """TLS towards it. Unset: plain text."""
+
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardServerReplica]:
+        """Output only. Each address as it was found when this response was made, in
+        the order of addresses.
+        """
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Output only. What is odd in its description, or differs between replicas,
+        for people.
+        """
 
     def __init__(
         self,
@@ -66,14 +99,150 @@ class RewardServer(_message.Message):
         unreachable_reason: _builtins.str = ...,
         server_version: _builtins.str = ...,
         rewards: _abc.Iterable[Global___OfferedReward] | None = ...,
+        tls: Global___RewardServerTls | None = ...,
+        credential: _builtins.str = ...,
+        plaintext: _builtins.bool = ...,
+        replicas: _abc.Iterable[Global___RewardServerReplica] | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "tls", b"tls"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "created_at", b"created_at", "id", b"id", "name", b"name", "reachable", b"reachable", "rewards", b"rewards", "server_version", b"server_version", "unreachable_reason", b"unreachable_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "created_at", b"created_at", "credential", b"credential", "id", b"id", "name", b"name", "plaintext", b"plaintext", "reachable", b"reachable", "replicas", b"replicas", "rewards", b"rewards", "server_version", b"server_version", "tls", b"tls", "unreachable_reason", b"unreachable_reason", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RewardServer: _TypeAlias = RewardServer  # noqa: Y015
+
+@_typing.final
+class RewardServerTls(_message.Message):
+    """TLS towards a reward server. Secrets are named, never held: each service has
+    the files of these names in its own secrets folder.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CA_FIELD_NUMBER: _builtins.int
+    CLIENT_CERTIFICATE_FIELD_NUMBER: _builtins.int
+    SERVER_NAME_FIELD_NUMBER: _builtins.int
+    ca: _builtins.str
+    """Name of the CA that signs the server's certificate: the file {name}.ca.pem.
+    Empty: the machine's own CAs.
+    """
+    client_certificate: _builtins.str
+    """Name of the certificate that is shown to the server: the files
+    {name}.cert.pem and {name}.key.pem. Empty: none.
+    """
+    server_name: _builtins.str
+    """Name in the server's certificate. Empty: the host of its address."""
+    def __init__(
+        self,
+        *,
+        ca: _builtins.str = ...,
+        client_certificate: _builtins.str = ...,
+        server_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca", b"ca", "client_certificate", b"client_certificate", "server_name", b"server_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RewardServerTls: _TypeAlias = RewardServerTls  # noqa: Y015
+
+@_typing.final
+class RewardServerReplica(_message.Message):
+    """One address of a reward server, as it was found when it was last checked."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[RewardServerReplica._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        STATE_UNSPECIFIED: RewardServerReplica._State.ValueType  # 0
+        """Unused."""
+        STATE_SERVING: RewardServerReplica._State.ValueType  # 1
+        """It describes itself, and its health (grpc.health.v1, where it has that)
+        is SERVING.
+        """
+        STATE_NOT_SERVING: RewardServerReplica._State.ValueType  # 2
+        """Something answers there, but does not serve: it drains, refuses the
+        credential, speaks another protocol version, or is no reward server.
+        """
+        STATE_UNREACHABLE: RewardServerReplica._State.ValueType  # 3
+        """Nothing answers there, or not in time, or not by the TLS that was asked
+        for.
+        """
+
+    class State(_State, metaclass=_StateEnumTypeWrapper):
+        """What a check found."""
+
+    STATE_UNSPECIFIED: RewardServerReplica.State.ValueType  # 0
+    """Unused."""
+    STATE_SERVING: RewardServerReplica.State.ValueType  # 1
+    """It describes itself, and its health (grpc.health.v1, where it has that)
+    is SERVING.
+    """
+    STATE_NOT_SERVING: RewardServerReplica.State.ValueType  # 2
+    """Something answers there, but does not serve: it drains, refuses the
+    credential, speaks another protocol version, or is no reward server.
+    """
+    STATE_UNREACHABLE: RewardServerReplica.State.ValueType  # 3
+    """Nothing answers there, or not in time, or not by the TLS that was asked
+    for.
+    """
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    CHECKED_AT_FIELD_NUMBER: _builtins.int
+    SERVER_VERSION_FIELD_NUMBER: _builtins.int
+    LATENCY_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """"host:port"."""
+    state: Global___RewardServerReplica.State.ValueType
+    """What the check found."""
+    reason: _builtins.str
+    """Why it is not serving, and what to do, for people. Empty: it is."""
+    server_version: _builtins.str
+    """Its own name and version at this check. Empty: it did not say."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """First check of this gateway process that found this state, with no other in
+        between.
+        """
+
+    @_builtins.property
+    def checked_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was checked."""
+
+    @_builtins.property
+    def latency(self) -> _duration_pb2.Duration:
+        """From the lookup of its name to its description, at this check. Unset: it
+        gave none.
+        """
+
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        state: Global___RewardServerReplica.State.ValueType = ...,
+        reason: _builtins.str = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        checked_at: _timestamp_pb2.Timestamp | None = ...,
+        server_version: _builtins.str = ...,
+        latency: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checked_at", b"checked_at", "latency", b"latency", "since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "checked_at", b"checked_at", "latency", b"latency", "reason", b"reason", "server_version", b"server_version", "since", b"since", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RewardServerReplica: _TypeAlias = RewardServerReplica  # noqa: Y015
 
 @_typing.final
 class OfferedReward(_message.Message):
@@ -87,6 +256,7 @@ class OfferedReward(_message.Message):
     MAX_VALUE_FIELD_NUMBER: _builtins.int
     REQUIRED_COLUMNS_FIELD_NUMBER: _builtins.int
     CONFIG_SCHEMA_JSON_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the reward on that server."""
     description: _builtins.str
@@ -97,6 +267,10 @@ class OfferedReward(_message.Message):
     """Largest value. Unset: unbounded."""
     config_schema_json: _builtins.str
     """JSON Schema of its configuration. Empty: takes none."""
+    problem: _builtins.str
+    """Why no job can use it, for people: no value can lie in its range. Empty: a
+    job can.
+    """
     @_builtins.property
     def required_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Dataset columns that it must be given."""
@@ -110,10 +284,11 @@ class OfferedReward(_message.Message):
         max_value: _builtins.float | None = ...,
         required_columns: _abc.Iterable[_builtins.str] | None = ...,
         config_schema_json: _builtins.str = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_value", b"_max_value", "_min_value", b"_min_value", "max_value", b"max_value", "min_value", b"min_value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_value", b"_max_value", "_min_value", b"_min_value", "config_schema_json", b"config_schema_json", "description", b"description", "max_value", b"max_value", "min_value", b"min_value", "name", b"name", "required_columns", b"required_columns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_value", b"_max_value", "_min_value", b"_min_value", "config_schema_json", b"config_schema_json", "description", b"description", "max_value", b"max_value", "min_value", b"min_value", "name", b"name", "problem", b"problem", "required_columns", b"required_columns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_value: _TypeAlias = _typing.Literal["max_value"]  # noqa: Y015
     _WhichOneofArgType__max_value: _TypeAlias = _typing.Literal["_max_value", b"_max_value"]  # noqa: Y015

@@ -71,9 +71,10 @@ class RewardServerServiceServicer:
 
     def CreateRewardServer(self, request, context):
         """Registers a reward server. It need not be up: its rewards are asked for when
-        they are needed. Repeating it with the same content returns the same server.
-        Errors: ALREADY_EXISTS (reason NAME_TAKEN) where the name has other
-        addresses.
+        they are needed, and the answer says whether it could be reached, and if not,
+        why. Repeating it with the same content returns the same server. Errors:
+        ALREADY_EXISTS (reason NAME_TAKEN) where the name has other addresses, or
+        another way in (tls, credential, plaintext).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,9 +40,10 @@ class RewardServerServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RewardServerServiceAsyncStub: ...
     CreateRewardServer: _grpc.UnaryUnaryMultiCallable[_reward_server_service_pb2.CreateRewardServerRequest, _reward_server_service_pb2.RewardServer]
     """Registers a reward server. It need not be up: its rewards are asked for when
-    they are needed. Repeating it with the same content returns the same server.
-    Errors: ALREADY_EXISTS (reason NAME_TAKEN) where the name has other
-    addresses.
+    they are needed, and the answer says whether it could be reached, and if not,
+    why. Repeating it with the same content returns the same server. Errors:
+    ALREADY_EXISTS (reason NAME_TAKEN) where the name has other addresses, or
+    another way in (tls, credential, plaintext).
     """
     GetRewardServer: _grpc.UnaryUnaryMultiCallable[_reward_server_service_pb2.GetRewardServerRequest, _reward_server_service_pb2.RewardServer]
     """Returns a reward server, as it answers now. Idempotent."""
@@ -65,9 +66,10 @@ class RewardServerServiceAsyncStub(RewardServerServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateRewardServer: _aio.UnaryUnaryMultiCallable[_reward_server_service_pb2.CreateRewardServerRequest, _reward_server_service_pb2.RewardServer]  # type: ignore[assignment]
     """Registers a reward server. It need not be up: its rewards are asked for when
-    they are needed. Repeating it with the same content returns the same server.
-    Errors: ALREADY_EXISTS (reason NAME_TAKEN) where the name has other
-    addresses.
+    they are needed, and the answer says whether it could be reached, and if not,
+    why. Repeating it with the same content returns the same server. Errors:
+    ALREADY_EXISTS (reason NAME_TAKEN) where the name has other addresses, or
+    another way in (tls, credential, plaintext).
     """
     GetRewardServer: _aio.UnaryUnaryMultiCallable[_reward_server_service_pb2.GetRewardServerRequest, _reward_server_service_pb2.RewardServer]  # type: ignore[assignment]
     """Returns a reward server, as it answers now. Idempotent."""
@@ -93,9 +95,10 @@ class RewardServerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_reward_server_service_pb2.RewardServer, _abc.Awaitable[_reward_server_service_pb2.RewardServer]]:
         """Registers a reward server. It need not be up: its rewards are asked for when
-        they are needed. Repeating it with the same content returns the same server.
-        Errors: ALREADY_EXISTS (reason NAME_TAKEN) where the name has other
-        addresses.
+        they are needed, and the answer says whether it could be reached, and if not,
+        why. Repeating it with the same content returns the same server. Errors:
+        ALREADY_EXISTS (reason NAME_TAKEN) where the name has other addresses, or
+        another way in (tls, credential, plaintext).
         """
 
     @_abc_1.abstractmethod

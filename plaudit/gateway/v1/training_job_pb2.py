@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%plaudit/gateway/v1/training_job.proto\x12\x12plaudit.gateway.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\x04\n\x0bTrainingJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x31\n\x04spec\x18\x02 \x01(\x0b\x32#.plaudit.gateway.v1.TrainingJobSpec\x12\x35\n\x06status\x18\x03 \x01(\x0e\x32%.plaudit.gateway.v1.TrainingJobStatus\x12\x15\n\rstatus_detail\x18\x04 \x01(\t\x12+\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x1c.plaudit.gateway.v1.JobError\x12\x14\n\x0c\x63urrent_step\x18\x06 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x07 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\r\x12=\n\x07metrics\x18\t \x03(\x0b\x32,.plaudit.gateway.v1.TrainingJob.MetricsEntry\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x66inished_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\x14latest_checkpoint_id\x18\r \x01(\t\x12.\n\nupdated_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\")\n\x08JobError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\xc5\x01\n\x0fTrainingJobSpec\x12\x12\n\nbase_model\x18\x01 \x01(\t\x12\x12\n\ndataset_id\x18\x02 \x01(\t\x12\x13\n\x0boutput_name\x18\x03 \x01(\t\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x1c\n\x14hyperparameters_json\x18\x05 \x01(\t\x12\x32\n\x07rewards\x18\x06 \x03(\x0b\x32!.plaudit.gateway.v1.RewardBinding\x12\x13\n\x0bresume_from\x18\x07 \x01(\t\"\x9e\x01\n\rRewardBinding\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12\x0e\n\x06reward\x18\x03 \x01(\t\x12\x13\n\x06weight\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x63onfig_json\x18\x05 \x01(\t\x12*\n\x07timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07_weight*\x8f\x03\n\x11TrainingJobStatus\x12#\n\x1fTRAINING_JOB_STATUS_UNSPECIFIED\x10\x00\x12\x1e\n\x1aTRAINING_JOB_STATUS_QUEUED\x10\x01\x12$\n TRAINING_JOB_STATUS_PROVISIONING\x10\x02\x12#\n\x1fTRAINING_JOB_STATUS_CONFIGURING\x10\x03\x12\x1f\n\x1bTRAINING_JOB_STATUS_RUNNING\x10\x04\x12\x1f\n\x1bTRAINING_JOB_STATUS_PAUSING\x10\x05\x12\x1e\n\x1aTRAINING_JOB_STATUS_PAUSED\x10\x06\x12\"\n\x1eTRAINING_JOB_STATUS_CANCELLING\x10\x07\x12!\n\x1dTRAINING_JOB_STATUS_COMPLETED\x10\x08\x12\x1e\n\x1aTRAINING_JOB_STATUS_FAILED\x10\t\x12!\n\x1dTRAINING_JOB_STATUS_CANCELLED\x10\nb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%plaudit/gateway/v1/training_job.proto\x12\x12plaudit.gateway.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf9\x05\n\x0bTrainingJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x31\n\x04spec\x18\x02 \x01(\x0b\x32#.plaudit.gateway.v1.TrainingJobSpec\x12\x35\n\x06status\x18\x03 \x01(\x0e\x32%.plaudit.gateway.v1.TrainingJobStatus\x12\x15\n\rstatus_detail\x18\x04 \x01(\t\x12+\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x1c.plaudit.gateway.v1.JobError\x12\x14\n\x0c\x63urrent_step\x18\x06 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x07 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\r\x12=\n\x07metrics\x18\t \x03(\x0b\x32,.plaudit.gateway.v1.TrainingJob.MetricsEntry\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x66inished_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\x14latest_checkpoint_id\x18\r \x01(\t\x12.\n\nupdated_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x36\n\tpreflight\x18\x0f \x01(\x0b\x32#.plaudit.gateway.v1.PreflightReport\x12\x10\n\x08model_id\x18\x11 \x01(\t\x12\x1a\n\x12requires_heartbeat\x18\x10 \x01(\x08\x12,\n\x06\x61lerts\x18\x12 \x03(\x0b\x32\x1c.plaudit.gateway.v1.JobAlert\x12\x12\n\ncreated_by\x18\x13 \x01(\t\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xa0\x02\n\x08JobAlert\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x10\n\x08severity\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12<\n\x08\x65vidence\x18\x05 \x03(\x0b\x32*.plaudit.gateway.v1.JobAlert.EvidenceEntry\x12\x0c\n\x04step\x18\x06 \x01(\x04\x12-\n\traised_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\nended_step\x18\x08 \x01(\x04H\x00\x88\x01\x01\x1a/\n\rEvidenceEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\r\n\x0b_ended_step\")\n\x08JobError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\xd8\x01\n\x0fTrainingJobSpec\x12\x12\n\nbase_model\x18\x01 \x01(\t\x12\x12\n\ndataset_id\x18\x02 \x01(\t\x12\x13\n\x0boutput_name\x18\x03 \x01(\t\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x1c\n\x14hyperparameters_json\x18\x05 \x01(\t\x12\x32\n\x07rewards\x18\x06 \x03(\x0b\x32!.plaudit.gateway.v1.RewardBinding\x12\x13\n\x0bresume_from\x18\x07 \x01(\t\x12\x11\n\tpreflight\x18\x08 \x01(\t\"\xf9\x01\n\rRewardBinding\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12\x0e\n\x06reward\x18\x03 \x01(\t\x12\x13\n\x06weight\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x63onfig_json\x18\x05 \x01(\t\x12*\n\x07timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x0cmax_attempts\x18\x07 \x01(\rH\x01\x88\x01\x01\x12-\n\nretry_time\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07_weightB\x0f\n\r_max_attempts\"\xec\x02\n\x0fPreflightReport\x12\x14\n\x0cprompt_count\x18\x01 \x01(\r\x12\x18\n\x10\x63ompletion_count\x18\x02 \x01(\r\x12\x17\n\x0ftruncated_count\x18\x03 \x01(\r\x12\x13\n\x0b\x65mpty_count\x18\x04 \x01(\r\x12\x0f\n\x07seconds\x18\x05 \x01(\x01\x12\'\n\x1ainformative_group_fraction\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x34\n\x07rewards\x18\x07 \x03(\x0b\x32#.plaudit.gateway.v1.PreflightReward\x12\x36\n\x08\x66indings\x18\x08 \x03(\x0b\x32$.plaudit.gateway.v1.PreflightFinding\x12\x34\n\x07samples\x18\t \x03(\x0b\x32#.plaudit.gateway.v1.PreflightSampleB\x1d\n\x1b_informative_group_fraction\"\xf9\x02\n\x0fPreflightReward\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cscored_count\x18\x02 \x01(\r\x12\x1c\n\x14not_applicable_count\x18\x03 \x01(\r\x12\x14\n\x0c\x66\x61iled_count\x18\x04 \x01(\r\x12\x11\n\x04mean\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03min\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12\x10\n\x03max\x18\x07 \x01(\x01H\x02\x88\x01\x01\x12\x1c\n\x0fknown_good_mean\x18\x08 \x01(\x01H\x03\x88\x01\x01\x12\x1b\n\x0eknown_bad_mean\x18\t \x01(\x01H\x04\x88\x01\x01\x12\x18\n\x0b\x63\x61nary_mean\x18\n \x01(\x01H\x05\x88\x01\x01\x12\x1d\n\x10seconds_per_step\x18\x0b \x01(\x01H\x06\x88\x01\x01\x42\x07\n\x05_meanB\x06\n\x04_minB\x06\n\x04_maxB\x12\n\x10_known_good_meanB\x11\n\x0f_known_bad_meanB\x0e\n\x0c_canary_meanB\x13\n\x11_seconds_per_step\"\xd7\x01\n\x10PreflightFinding\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x10\n\x08severity\x18\x02 \x01(\t\x12\x0e\n\x06reward\x18\x03 \x01(\t\x12\x0c\n\x04seen\x18\x04 \x01(\t\x12\x0e\n\x06\x61\x64vice\x18\x05 \x01(\t\x12\x44\n\x08\x65vidence\x18\x06 \x03(\x0b\x32\x32.plaudit.gateway.v1.PreflightFinding.EvidenceEntry\x1a/\n\rEvidenceEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xc2\x01\n\x0fPreflightSample\x12\x13\n\x0bprompt_text\x18\x01 \x01(\t\x12\x17\n\x0f\x63ompletion_text\x18\x02 \x01(\t\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12?\n\x06scores\x18\x04 \x03(\x0b\x32/.plaudit.gateway.v1.PreflightSample.ScoresEntry\x1a-\n\x0bScoresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01*\x8f\x03\n\x11TrainingJobStatus\x12#\n\x1fTRAINING_JOB_STATUS_UNSPECIFIED\x10\x00\x12\x1e\n\x1aTRAINING_JOB_STATUS_QUEUED\x10\x01\x12$\n TRAINING_JOB_STATUS_PROVISIONING\x10\x02\x12#\n\x1fTRAINING_JOB_STATUS_CONFIGURING\x10\x03\x12\x1f\n\x1bTRAINING_JOB_STATUS_RUNNING\x10\x04\x12\x1f\n\x1bTRAINING_JOB_STATUS_PAUSING\x10\x05\x12\x1e\n\x1aTRAINING_JOB_STATUS_PAUSED\x10\x06\x12\"\n\x1eTRAINING_JOB_STATUS_CANCELLING\x10\x07\x12!\n\x1dTRAINING_JOB_STATUS_COMPLETED\x10\x08\x12\x1e\n\x1aTRAINING_JOB_STATUS_FAILED\x10\t\x12!\n\x1dTRAINING_JOB_STATUS_CANCELLED\x10\nb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,16 +35,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TRAININGJOB_METRICSENTRY']._loaded_options = None
   _globals['_TRAININGJOB_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_TRAININGJOBSTATUS']._serialized_start=1127
-  _globals['_TRAININGJOBSTATUS']._serialized_end=1526
+  _globals['_JOBALERT_EVIDENCEENTRY']._loaded_options = None
+  _globals['_JOBALERT_EVIDENCEENTRY']._serialized_options = b'8\001'
+  _globals['_PREFLIGHTFINDING_EVIDENCEENTRY']._loaded_options = None
+  _globals['_PREFLIGHTFINDING_EVIDENCEENTRY']._serialized_options = b'8\001'
+  _globals['_PREFLIGHTSAMPLE_SCORESENTRY']._loaded_options = None
+  _globals['_PREFLIGHTSAMPLE_SCORESENTRY']._serialized_options = b'8\001'
+  _globals['_TRAININGJOBSTATUS']._serialized_start=2858
+  _globals['_TRAININGJOBSTATUS']._serialized_end=3257
   _globals['_TRAININGJOB']._serialized_start=127
-  _globals['_TRAININGJOB']._serialized_end=720
-  _globals['_TRAININGJOB_METRICSENTRY']._serialized_start=674
-  _globals['_TRAININGJOB_METRICSENTRY']._serialized_end=720
-  _globals['_JOBERROR']._serialized_start=722
-  _globals['_JOBERROR']._serialized_end=763
-  _globals['_TRAININGJOBSPEC']._serialized_start=766
-  _globals['_TRAININGJOBSPEC']._serialized_end=963
-  _globals['_REWARDBINDING']._serialized_start=966
-  _globals['_REWARDBINDING']._serialized_end=1124
+  _globals['_TRAININGJOB']._serialized_end=888
+  _globals['_TRAININGJOB_METRICSENTRY']._serialized_start=842
+  _globals['_TRAININGJOB_METRICSENTRY']._serialized_end=888
+  _globals['_JOBALERT']._serialized_start=891
+  _globals['_JOBALERT']._serialized_end=1179
+  _globals['_JOBALERT_EVIDENCEENTRY']._serialized_start=1117
+  _globals['_JOBALERT_EVIDENCEENTRY']._serialized_end=1164
+  _globals['_JOBERROR']._serialized_start=1181
+  _globals['_JOBERROR']._serialized_end=1222
+  _globals['_TRAININGJOBSPEC']._serialized_start=1225
+  _globals['_TRAININGJOBSPEC']._serialized_end=1441
+  _globals['_REWARDBINDING']._serialized_start=1444
+  _globals['_REWARDBINDING']._serialized_end=1693
+  _globals['_PREFLIGHTREPORT']._serialized_start=1696
+  _globals['_PREFLIGHTREPORT']._serialized_end=2060
+  _globals['_PREFLIGHTREWARD']._serialized_start=2063
+  _globals['_PREFLIGHTREWARD']._serialized_end=2440
+  _globals['_PREFLIGHTFINDING']._serialized_start=2443
+  _globals['_PREFLIGHTFINDING']._serialized_end=2658
+  _globals['_PREFLIGHTFINDING_EVIDENCEENTRY']._serialized_start=1117
+  _globals['_PREFLIGHTFINDING_EVIDENCEENTRY']._serialized_end=1164
+  _globals['_PREFLIGHTSAMPLE']._serialized_start=2661
+  _globals['_PREFLIGHTSAMPLE']._serialized_end=2855
+  _globals['_PREFLIGHTSAMPLE_SCORESENTRY']._serialized_start=2810
+  _globals['_PREFLIGHTSAMPLE_SCORESENTRY']._serialized_end=2855
 # @@protoc_insertion_point(module_scope)

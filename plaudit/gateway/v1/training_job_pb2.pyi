@@ -119,6 +119,11 @@ class TrainingJob(_message.Message):
     FINISHED_AT_FIELD_NUMBER: _builtins.int
     LATEST_CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
+    PREFLIGHT_FIELD_NUMBER: _builtins.int
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    REQUIRES_HEARTBEAT_FIELD_NUMBER: _builtins.int
+    ALERTS_FIELD_NUMBER: _builtins.int
+    CREATED_BY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Output only. "job_" and a ULID, so that ids sort by age."""
     status: Global___TrainingJobStatus.ValueType
@@ -137,13 +142,23 @@ class TrainingJob(_message.Message):
     """Output only. Newest checkpoint of the newest attempt, "job_...@120". Empty:
     none yet.
     """
+    model_id: _builtins.str
+    """Output only. Model.id of the model of its last checkpoint. Empty: none can be
+    had (yet).
+    """
+    requires_heartbeat: _builtins.bool
+    """Output only. CreateTrainingJobRequest.requires_heartbeat."""
+    created_by: _builtins.str
+    """Output only. Token.name of the token that made it. Empty: the gateway asked
+    for none.
+    """
     @_builtins.property
     def spec(self) -> Global___TrainingJobSpec:
         """What was asked for, every default filled in; immutable."""
 
     @_builtins.property
     def error(self) -> Global___JobError:
-        """Output only. Why it failed."""
+        """Output only. Why it failed, or was cancelled without being asked to."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
@@ -165,6 +180,16 @@ class TrainingJob(_message.Message):
     def updated_at(self) -> _timestamp_pb2.Timestamp:
         """Output only. When any field changed last."""
 
+    @_builtins.property
+    def preflight(self) -> Global___PreflightReport:
+        """Output only. What the newest preflight saw. Unset: there was none."""
+
+    @_builtins.property
+    def alerts(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobAlert]:
+        """Output only. The newest alerts, newest first, at most 10. Those of the
+        preflight are in preflight.
+        """
+
     def __init__(
         self,
         *,
@@ -182,18 +207,99 @@ class TrainingJob(_message.Message):
         finished_at: _timestamp_pb2.Timestamp | None = ...,
         latest_checkpoint_id: _builtins.str = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
+        preflight: Global___PreflightReport | None = ...,
+        model_id: _builtins.str = ...,
+        requires_heartbeat: _builtins.bool = ...,
+        alerts: _abc.Iterable[Global___JobAlert] | None = ...,
+        created_by: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "finished_at", b"finished_at", "spec", b"spec", "started_at", b"started_at", "updated_at", b"updated_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "finished_at", b"finished_at", "preflight", b"preflight", "spec", b"spec", "started_at", b"started_at", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "current_step", b"current_step", "error", b"error", "finished_at", b"finished_at", "id", b"id", "latest_checkpoint_id", b"latest_checkpoint_id", "metrics", b"metrics", "spec", b"spec", "started_at", b"started_at", "status", b"status", "status_detail", b"status_detail", "total_steps", b"total_steps", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alerts", b"alerts", "attempt", b"attempt", "created_at", b"created_at", "created_by", b"created_by", "current_step", b"current_step", "error", b"error", "finished_at", b"finished_at", "id", b"id", "latest_checkpoint_id", b"latest_checkpoint_id", "metrics", b"metrics", "model_id", b"model_id", "preflight", b"preflight", "requires_heartbeat", b"requires_heartbeat", "spec", b"spec", "started_at", b"started_at", "status", b"status", "status_detail", b"status_detail", "total_steps", b"total_steps", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrainingJob: _TypeAlias = TrainingJob  # noqa: Y015
 
 @_typing.final
+class JobAlert(_message.Message):
+    """A failure mode that the metrics of a job showed, from a step on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EvidenceEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    SEVERITY_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    RAISED_AT_FIELD_NUMBER: _builtins.int
+    ENDED_STEP_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """What, for programs, for example "policy_collapse"; docs/alerts.md lists them."""
+    subject: _builtins.str
+    """What it is of: RewardBinding.name, or another part. Empty: the whole job."""
+    severity: _builtins.str
+    """How bad it has been so far: "info", "warning" or "critical"."""
+    message: _builtins.str
+    """What was seen and what to try, for people."""
+    step: _builtins.int
+    """Step at which it came to this severity."""
+    ended_step: _builtins.int
+    """Step at which the metrics no longer showed it. Unset: they still do."""
+    @_builtins.property
+    def evidence(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Numbers on which it rests."""
+
+    @_builtins.property
+    def raised_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was raised."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        severity: _builtins.str = ...,
+        message: _builtins.str = ...,
+        evidence: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        step: _builtins.int = ...,
+        raised_at: _timestamp_pb2.Timestamp | None = ...,
+        ended_step: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_step", b"_ended_step", "ended_step", b"ended_step", "raised_at", b"raised_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_step", b"_ended_step", "ended_step", b"ended_step", "evidence", b"evidence", "kind", b"kind", "message", b"message", "raised_at", b"raised_at", "severity", b"severity", "step", b"step", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ended_step: _TypeAlias = _typing.Literal["ended_step"]  # noqa: Y015
+    _WhichOneofArgType__ended_step: _TypeAlias = _typing.Literal["_ended_step", b"_ended_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_step) -> _WhichOneofReturnType__ended_step | None: ...
+
+Global___JobAlert: _TypeAlias = JobAlert  # noqa: Y015
+
+@_typing.final
 class JobError(_message.Message):
-    """Why a job failed."""
+    """Why a job failed, or was cancelled without being asked to."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -201,8 +307,8 @@ class JobError(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     """Cause, for programs: "out_of_memory", "config_error", "dataset_error",
-    "model_error", "reward_unavailable", "non_finite_loss", "process_died",
-    "trainer_lost".
+    "model_error", "reward_unavailable", "preflight_failed", "non_finite_loss",
+    "process_died", "trainer_lost", "heartbeat_timeout".
     """
     message: _builtins.str
     """What went wrong and what to try, for people."""
@@ -233,6 +339,7 @@ class TrainingJobSpec(_message.Message):
     HYPERPARAMETERS_JSON_FIELD_NUMBER: _builtins.int
     REWARDS_FIELD_NUMBER: _builtins.int
     RESUME_FROM_FIELD_NUMBER: _builtins.int
+    PREFLIGHT_FIELD_NUMBER: _builtins.int
     base_model: _builtins.str
     """Hub id or path of the base model, or "builtin:tiny" for the model that
     ships with Plaudit.
@@ -250,6 +357,11 @@ class TrainingJobSpec(_message.Message):
     """
     resume_from: _builtins.str
     """Job whose checkpoint this one starts from: "job_...", "job_...@120"."""
+    preflight: _builtins.str
+    """What to do where the preflight finds something critical: "stop" fails the
+    job with code "preflight_failed", "warn" trains all the same, "off" leaves
+    the preflight out. Default "stop".
+    """
     @_builtins.property
     def rewards(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardBinding]:
         """Rewards: at least one for grpo, none for sft."""
@@ -264,10 +376,11 @@ class TrainingJobSpec(_message.Message):
         hyperparameters_json: _builtins.str = ...,
         rewards: _abc.Iterable[Global___RewardBinding] | None = ...,
         resume_from: _builtins.str = ...,
+        preflight: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_model", b"base_model", "dataset_id", b"dataset_id", "hyperparameters_json", b"hyperparameters_json", "method", b"method", "output_name", b"output_name", "resume_from", b"resume_from", "rewards", b"rewards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_model", b"base_model", "dataset_id", b"dataset_id", "hyperparameters_json", b"hyperparameters_json", "method", b"method", "output_name", b"output_name", "preflight", b"preflight", "resume_from", b"resume_from", "rewards", b"rewards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -285,6 +398,8 @@ class RewardBinding(_message.Message):
     WEIGHT_FIELD_NUMBER: _builtins.int
     CONFIG_JSON_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    RETRY_TIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name under which it appears in metrics, unique within the job:
     [a-z][a-z0-9_]{0,62}. Default: the name of the reward.
@@ -299,9 +414,20 @@ class RewardBinding(_message.Message):
     """Configuration for the reward as a JSON object, checked against its JSON
     Schema.
     """
+    max_attempts: _builtins.int
+    """Batches that one completion may travel in, the first included: 1 to 100.
+    Default 5. A failure that no retry mends (CODE_INVALID) is never tried again.
+    """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """Time budget of one batch, above 0. Default 60 s."""
+
+    @_builtins.property
+    def retry_time(self) -> _duration_pb2.Duration:
+        """Time after a completion was first sent beyond which it is not sent again,
+        above 0. One that could not be sent at all is given up when its server has
+        scored nothing for as long. Default 300 s.
+        """
 
     def __init__(
         self,
@@ -312,13 +438,297 @@ class RewardBinding(_message.Message):
         weight: _builtins.float | None = ...,
         config_json: _builtins.str = ...,
         timeout: _duration_pb2.Duration | None = ...,
+        max_attempts: _builtins.int | None = ...,
+        retry_time: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "timeout", b"timeout", "weight", b"weight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_weight", b"_weight", "max_attempts", b"max_attempts", "retry_time", b"retry_time", "timeout", b"timeout", "weight", b"weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "config_json", b"config_json", "name", b"name", "reward", b"reward", "server", b"server", "timeout", b"timeout", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_weight", b"_weight", "config_json", b"config_json", "max_attempts", b"max_attempts", "name", b"name", "retry_time", b"retry_time", "reward", b"reward", "server", b"server", "timeout", b"timeout", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
+    _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
     _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
     _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_attempts) -> _WhichOneofReturnType__max_attempts | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__weight) -> _WhichOneofReturnType__weight | None: ...
 
 Global___RewardBinding: _TypeAlias = RewardBinding  # noqa: Y015
+
+@_typing.final
+class PreflightReport(_message.Message):
+    """What a job's preflight saw: before the first step the base model writes a few
+    completions, and every reward scores them, and texts whose worth is known.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_COUNT_FIELD_NUMBER: _builtins.int
+    COMPLETION_COUNT_FIELD_NUMBER: _builtins.int
+    TRUNCATED_COUNT_FIELD_NUMBER: _builtins.int
+    EMPTY_COUNT_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    INFORMATIVE_GROUP_FRACTION_FIELD_NUMBER: _builtins.int
+    REWARDS_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    prompt_count: _builtins.int
+    """Rows of the dataset for which completions were written."""
+    completion_count: _builtins.int
+    """Completions written."""
+    truncated_count: _builtins.int
+    """Completions cut by max_response_length."""
+    empty_count: _builtins.int
+    """Completions without visible text."""
+    seconds: _builtins.float
+    """Time that it took, in seconds."""
+    informative_group_fraction: _builtins.float
+    """Share, from 0 to 1, of groups of rollouts_per_prompt completions that are
+    expected to hold different rewards; only these teach. Unset: not known.
+    """
+    @_builtins.property
+    def rewards(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreflightReward]:
+        """What was seen of each reward, in the job's order."""
+
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreflightFinding]:
+        """What was found, the worst first. Empty: nothing."""
+
+    @_builtins.property
+    def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreflightSample]:
+        """Some of the completions."""
+
+    def __init__(
+        self,
+        *,
+        prompt_count: _builtins.int = ...,
+        completion_count: _builtins.int = ...,
+        truncated_count: _builtins.int = ...,
+        empty_count: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+        informative_group_fraction: _builtins.float | None = ...,
+        rewards: _abc.Iterable[Global___PreflightReward] | None = ...,
+        findings: _abc.Iterable[Global___PreflightFinding] | None = ...,
+        samples: _abc.Iterable[Global___PreflightSample] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_informative_group_fraction", b"_informative_group_fraction", "informative_group_fraction", b"informative_group_fraction"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_informative_group_fraction", b"_informative_group_fraction", "completion_count", b"completion_count", "empty_count", b"empty_count", "findings", b"findings", "informative_group_fraction", b"informative_group_fraction", "prompt_count", b"prompt_count", "rewards", b"rewards", "samples", b"samples", "seconds", b"seconds", "truncated_count", b"truncated_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__informative_group_fraction: _TypeAlias = _typing.Literal["informative_group_fraction"]  # noqa: Y015
+    _WhichOneofArgType__informative_group_fraction: _TypeAlias = _typing.Literal["_informative_group_fraction", b"_informative_group_fraction"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__informative_group_fraction) -> _WhichOneofReturnType__informative_group_fraction | None: ...
+
+Global___PreflightReport: _TypeAlias = PreflightReport  # noqa: Y015
+
+@_typing.final
+class PreflightReward(_message.Message):
+    """What a preflight saw of one reward. A mean is unset where nothing was scored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SCORED_COUNT_FIELD_NUMBER: _builtins.int
+    NOT_APPLICABLE_COUNT_FIELD_NUMBER: _builtins.int
+    FAILED_COUNT_FIELD_NUMBER: _builtins.int
+    MEAN_FIELD_NUMBER: _builtins.int
+    MIN_FIELD_NUMBER: _builtins.int
+    MAX_FIELD_NUMBER: _builtins.int
+    KNOWN_GOOD_MEAN_FIELD_NUMBER: _builtins.int
+    KNOWN_BAD_MEAN_FIELD_NUMBER: _builtins.int
+    CANARY_MEAN_FIELD_NUMBER: _builtins.int
+    SECONDS_PER_STEP_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """RewardBinding.name."""
+    scored_count: _builtins.int
+    """Completions of the base model that were scored."""
+    not_applicable_count: _builtins.int
+    """Completions to which the reward does not apply."""
+    failed_count: _builtins.int
+    """Completions that could not be scored."""
+    mean: _builtins.float
+    """Mean over the scored completions."""
+    min: _builtins.float
+    """Smallest score of a completion."""
+    max: _builtins.float
+    """Largest score of a completion."""
+    known_good_mean: _builtins.float
+    """Mean over the texts that the reward itself calls good."""
+    known_bad_mean: _builtins.float
+    """Mean over the texts that the reward itself calls bad."""
+    canary_mean: _builtins.float
+    """Mean over texts that say nothing: the empty one, ":", and their like."""
+    seconds_per_step: _builtins.float
+    """Estimated time to score one step's completions, in seconds."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        scored_count: _builtins.int = ...,
+        not_applicable_count: _builtins.int = ...,
+        failed_count: _builtins.int = ...,
+        mean: _builtins.float | None = ...,
+        min: _builtins.float | None = ...,
+        max: _builtins.float | None = ...,
+        known_good_mean: _builtins.float | None = ...,
+        known_bad_mean: _builtins.float | None = ...,
+        canary_mean: _builtins.float | None = ...,
+        seconds_per_step: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_canary_mean", b"_canary_mean", "_known_bad_mean", b"_known_bad_mean", "_known_good_mean", b"_known_good_mean", "_max", b"_max", "_mean", b"_mean", "_min", b"_min", "_seconds_per_step", b"_seconds_per_step", "canary_mean", b"canary_mean", "known_bad_mean", b"known_bad_mean", "known_good_mean", b"known_good_mean", "max", b"max", "mean", b"mean", "min", b"min", "seconds_per_step", b"seconds_per_step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_canary_mean", b"_canary_mean", "_known_bad_mean", b"_known_bad_mean", "_known_good_mean", b"_known_good_mean", "_max", b"_max", "_mean", b"_mean", "_min", b"_min", "_seconds_per_step", b"_seconds_per_step", "canary_mean", b"canary_mean", "failed_count", b"failed_count", "known_bad_mean", b"known_bad_mean", "known_good_mean", b"known_good_mean", "max", b"max", "mean", b"mean", "min", b"min", "name", b"name", "not_applicable_count", b"not_applicable_count", "scored_count", b"scored_count", "seconds_per_step", b"seconds_per_step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__canary_mean: _TypeAlias = _typing.Literal["canary_mean"]  # noqa: Y015
+    _WhichOneofArgType__canary_mean: _TypeAlias = _typing.Literal["_canary_mean", b"_canary_mean"]  # noqa: Y015
+    _WhichOneofReturnType__known_bad_mean: _TypeAlias = _typing.Literal["known_bad_mean"]  # noqa: Y015
+    _WhichOneofArgType__known_bad_mean: _TypeAlias = _typing.Literal["_known_bad_mean", b"_known_bad_mean"]  # noqa: Y015
+    _WhichOneofReturnType__known_good_mean: _TypeAlias = _typing.Literal["known_good_mean"]  # noqa: Y015
+    _WhichOneofArgType__known_good_mean: _TypeAlias = _typing.Literal["_known_good_mean", b"_known_good_mean"]  # noqa: Y015
+    _WhichOneofReturnType__max: _TypeAlias = _typing.Literal["max"]  # noqa: Y015
+    _WhichOneofArgType__max: _TypeAlias = _typing.Literal["_max", b"_max"]  # noqa: Y015
+    _WhichOneofReturnType__mean: _TypeAlias = _typing.Literal["mean"]  # noqa: Y015
+    _WhichOneofArgType__mean: _TypeAlias = _typing.Literal["_mean", b"_mean"]  # noqa: Y015
+    _WhichOneofReturnType__min: _TypeAlias = _typing.Literal["min"]  # noqa: Y015
+    _WhichOneofArgType__min: _TypeAlias = _typing.Literal["_min", b"_min"]  # noqa: Y015
+    _WhichOneofReturnType__seconds_per_step: _TypeAlias = _typing.Literal["seconds_per_step"]  # noqa: Y015
+    _WhichOneofArgType__seconds_per_step: _TypeAlias = _typing.Literal["_seconds_per_step", b"_seconds_per_step"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__canary_mean) -> _WhichOneofReturnType__canary_mean | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__known_bad_mean) -> _WhichOneofReturnType__known_bad_mean | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__known_good_mean) -> _WhichOneofReturnType__known_good_mean | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max) -> _WhichOneofReturnType__max | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__mean) -> _WhichOneofReturnType__mean | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min) -> _WhichOneofReturnType__min | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds_per_step) -> _WhichOneofReturnType__seconds_per_step | None: ...
+
+Global___PreflightReward: _TypeAlias = PreflightReward  # noqa: Y015
+
+@_typing.final
+class PreflightFinding(_message.Message):
+    """Something that a preflight found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EvidenceEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SEVERITY_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
+    SEEN_FIELD_NUMBER: _builtins.int
+    ADVICE_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """What, for programs, for example "constant_reward"; docs/preflight.md lists
+    them.
+    """
+    severity: _builtins.str
+    """"info", "warning", or "critical", which stops the job under "stop"."""
+    reward: _builtins.str
+    """RewardBinding.name. Empty: about the job as a whole."""
+    seen: _builtins.str
+    """What was seen, with numbers, for people."""
+    advice: _builtins.str
+    """What to change, for people."""
+    @_builtins.property
+    def evidence(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Numbers on which it rests."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        severity: _builtins.str = ...,
+        reward: _builtins.str = ...,
+        seen: _builtins.str = ...,
+        advice: _builtins.str = ...,
+        evidence: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "evidence", b"evidence", "kind", b"kind", "reward", b"reward", "seen", b"seen", "severity", b"severity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreflightFinding: _TypeAlias = PreflightFinding  # noqa: Y015
+
+@_typing.final
+class PreflightSample(_message.Message):
+    """A completion of a preflight. It is no completion of a training step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ScoresEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PROMPT_TEXT_FIELD_NUMBER: _builtins.int
+    COMPLETION_TEXT_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    SCORES_FIELD_NUMBER: _builtins.int
+    prompt_text: _builtins.str
+    """What the model read; the end of it where it is long."""
+    completion_text: _builtins.str
+    """What it wrote; the start of it where it is long."""
+    truncated: _builtins.bool
+    """Whether max_response_length cut it."""
+    @_builtins.property
+    def scores(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Scores by RewardBinding.name; a reward that gave none is left out."""
+
+    def __init__(
+        self,
+        *,
+        prompt_text: _builtins.str = ...,
+        completion_text: _builtins.str = ...,
+        truncated: _builtins.bool = ...,
+        scores: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completion_text", b"completion_text", "prompt_text", b"prompt_text", "scores", b"scores", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreflightSample: _TypeAlias = PreflightSample  # noqa: Y015

@@ -29,15 +29,37 @@ class CreateTrainingJobRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    REWARD_SOURCES_FIELD_NUMBER: _builtins.int
+    REWARD_FUNCTION_IDS_FIELD_NUMBER: _builtins.int
+    REWARD_WEIGHTS_FIELD_NUMBER: _builtins.int
+    REQUIRES_HEARTBEAT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """UUID that makes a retry safe for 24 hours: the same id returns the first
     job; with another spec it fails with reason REQUEST_ID_REUSED.
     """
     validate_only: _builtins.bool
     """Only check the request; nothing is queued."""
+    requires_heartbeat: _builtins.bool
+    """Whether the job is cancelled where its client gives no sign of life any
+    more: see HeartbeatTrainingJob.
+    """
     @_builtins.property
     def spec(self) -> _training_job_pb2.TrainingJobSpec:
         """What to train."""
+
+    @_builtins.property
+    def reward_sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Instead of spec.rewards: texts of Python files with a function that scores
+        each, at most 8 and 256 KiB each. The built-in reward server runs them.
+        """
+
+    @_builtins.property
+    def reward_function_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Instead of spec.rewards: RewardFunction.id or name of each; at most 8."""
+
+    @_builtins.property
+    def reward_weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Weights of reward_sources or reward_function_ids, as many. Empty: 1 each."""
 
     def __init__(
         self,
@@ -45,14 +67,235 @@ class CreateTrainingJobRequest(_message.Message):
         spec: _training_job_pb2.TrainingJobSpec | None = ...,
         request_id: _builtins.str = ...,
         validate_only: _builtins.bool = ...,
+        reward_sources: _abc.Iterable[_builtins.str] | None = ...,
+        reward_function_ids: _abc.Iterable[_builtins.str] | None = ...,
+        reward_weights: _abc.Iterable[_builtins.float] | None = ...,
+        requires_heartbeat: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "spec", b"spec", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "requires_heartbeat", b"requires_heartbeat", "reward_function_ids", b"reward_function_ids", "reward_sources", b"reward_sources", "reward_weights", b"reward_weights", "spec", b"spec", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateTrainingJobRequest: _TypeAlias = CreateTrainingJobRequest  # noqa: Y015
+
+@_typing.final
+class CloneTrainingJobRequest(_message.Message):
+    """Clones a job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    OVERRIDES_JSON_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """TrainingJob.id of the job to clone."""
+    overrides_json: _builtins.str
+    """What is to be other, as a JSON object with the fields of the REST interface,
+    for example {"hyperparameters": {"seed": 7}, "resume_from": null}.
+    Hyperparameters are replaced one by one, null is the default; every other
+    field as a whole. Empty: nothing.
+    """
+    request_id: _builtins.str
+    """As CreateTrainingJobRequest.request_id."""
+    validate_only: _builtins.bool
+    """Only check the request; nothing is queued."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        overrides_json: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "overrides_json", b"overrides_json", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloneTrainingJobRequest: _TypeAlias = CloneTrainingJobRequest  # noqa: Y015
+
+@_typing.final
+class DeleteTrainingJobRequest(_message.Message):
+    """Deletes a job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """TrainingJob.id."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteTrainingJobRequest: _TypeAlias = DeleteTrainingJobRequest  # noqa: Y015
+
+@_typing.final
+class DeleteTrainingJobResponse(_message.Message):
+    """Confirms that a job is deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteTrainingJobResponse: _TypeAlias = DeleteTrainingJobResponse  # noqa: Y015
+
+@_typing.final
+class HeartbeatTrainingJobRequest(_message.Message):
+    """Says that a job's client is alive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """TrainingJob.id."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeartbeatTrainingJobRequest: _TypeAlias = HeartbeatTrainingJobRequest  # noqa: Y015
+
+@_typing.final
+class ListTrainingJobEventsRequest(_message.Message):
+    """Asks for a page of a job's events."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """TrainingJob.id."""
+    page_size: _builtins.int
+    """Most events to return. 0: 50. Above 500: 500."""
+    page_token: _builtins.str
+    """next_page_token of the previous page."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTrainingJobEventsRequest: _TypeAlias = ListTrainingJobEventsRequest  # noqa: Y015
+
+@_typing.final
+class ListTrainingJobEventsResponse(_message.Message):
+    """A page of a job's events."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page. Empty: this is the last."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrainingJobEvent]:
+        """The events."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___TrainingJobEvent] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTrainingJobEventsResponse: _TypeAlias = ListTrainingJobEventsResponse  # noqa: Y015
+
+@_typing.final
+class StreamTrainingJobLogRequest(_message.Message):
+    """Asks for a job's log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    AFTER_CURSOR_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """TrainingJob.id."""
+    follow: _builtins.bool
+    """Whether to go on until the job is over; else the stream ends with what there
+    is now.
+    """
+    after_cursor: _builtins.str
+    """Only with follow: deliver lines after this cursor. Empty: from the start."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        follow: _builtins.bool = ...,
+        after_cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_cursor", b"after_cursor", "follow", b"follow", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamTrainingJobLogRequest: _TypeAlias = StreamTrainingJobLogRequest  # noqa: Y015
+
+@_typing.final
+class LogText(_message.Message):
+    """A line of a job's log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINE_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    line: _builtins.str
+    """The line, without its end. The last one of a job that is over is
+    "[Job completed]", "[Job failed]" or "[Job cancelled]".
+    """
+    cursor: _builtins.str
+    """Cursor of the event that it is of. Empty in the last line."""
+    def __init__(
+        self,
+        *,
+        line: _builtins.str = ...,
+        cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "line", b"line"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogText: _TypeAlias = LogText  # noqa: Y015
 
 @_typing.final
 class GetTrainingJobRequest(_message.Message):
@@ -85,10 +328,13 @@ class ListTrainingJobsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     STATUSES_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Most jobs to return. 0: 20. Above 500: 500."""
     page_token: _builtins.str
     """next_page_token of the previous page; the filter must be the same."""
+    method: _builtins.str
+    """Only jobs of this method: "grpo" or "sft". Empty: all."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[_training_job_pb2.TrainingJobStatus.ValueType]:
         """Only jobs with these statuses. Empty: all."""
@@ -99,10 +345,11 @@ class ListTrainingJobsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         statuses: _abc.Iterable[_training_job_pb2.TrainingJobStatus.ValueType] | None = ...,
+        method: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "statuses", b"statuses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["method", b"method", "page_size", b"page_size", "page_token", b"page_token", "statuses", b"statuses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -353,7 +600,7 @@ class StatusChanged(_message.Message):
     """TrainingJob.status_detail."""
     @_builtins.property
     def error(self) -> _training_job_pb2.JobError:
-        """Why it failed. Set only for FAILED."""
+        """Why it failed, or was cancelled without being asked to."""
 
     def __init__(
         self,
@@ -488,8 +735,10 @@ class Alert(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"policy_collapse", "length_explosion", "reward_hacking", "no_signal",
-    "reward_failures", "non_finite_loss".
+    """"policy_collapse", "length_explosion", "no_learning_signal",
+    "reward_failures", "reward_protocol_errors", "reward_hacking", "kl_blowup",
+    "non_finite", each as JobAlert.kind; "export_failed"; or, with step 0,
+    PreflightFinding.kind.
     """
     severity: _builtins.str
     """How bad: "info", "warning" or "critical"."""

@@ -81,6 +81,31 @@ class TrainingJobServiceStub:
                 request_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.CancelTrainingJobRequest.SerializeToString,
                 response_deserializer=plaudit_dot_gateway_dot_v1_dot_training__job__pb2.TrainingJob.FromString,
                 _registered_method=True)
+        self.CloneTrainingJob = channel.unary_unary(
+                '/plaudit.gateway.v1.TrainingJobService/CloneTrainingJob',
+                request_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.CloneTrainingJobRequest.SerializeToString,
+                response_deserializer=plaudit_dot_gateway_dot_v1_dot_training__job__pb2.TrainingJob.FromString,
+                _registered_method=True)
+        self.DeleteTrainingJob = channel.unary_unary(
+                '/plaudit.gateway.v1.TrainingJobService/DeleteTrainingJob',
+                request_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.DeleteTrainingJobRequest.SerializeToString,
+                response_deserializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.DeleteTrainingJobResponse.FromString,
+                _registered_method=True)
+        self.HeartbeatTrainingJob = channel.unary_unary(
+                '/plaudit.gateway.v1.TrainingJobService/HeartbeatTrainingJob',
+                request_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.HeartbeatTrainingJobRequest.SerializeToString,
+                response_deserializer=plaudit_dot_gateway_dot_v1_dot_training__job__pb2.TrainingJob.FromString,
+                _registered_method=True)
+        self.ListTrainingJobEvents = channel.unary_unary(
+                '/plaudit.gateway.v1.TrainingJobService/ListTrainingJobEvents',
+                request_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.ListTrainingJobEventsRequest.SerializeToString,
+                response_deserializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.ListTrainingJobEventsResponse.FromString,
+                _registered_method=True)
+        self.StreamTrainingJobLog = channel.unary_stream(
+                '/plaudit.gateway.v1.TrainingJobService/StreamTrainingJobLog',
+                request_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.StreamTrainingJobLogRequest.SerializeToString,
+                response_deserializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.LogText.FromString,
+                _registered_method=True)
         self.WatchTrainingJob = channel.unary_stream(
                 '/plaudit.gateway.v1.TrainingJobService/WatchTrainingJob',
                 request_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.WatchTrainingJobRequest.SerializeToString,
@@ -172,6 +197,47 @@ class TrainingJobServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CloneTrainingJob(self, request, context):
+        """Queues a job as another one, but for some fields. Idempotent on request_id.
+        Errors: as CreateTrainingJob.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteTrainingJob(self, request, context):
+        """Deletes a job, its rescores and its files. Errors: FAILED_PRECONDITION
+        (reason STATUS_FORBIDS: it is not over; IN_USE: a rescore reads it).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HeartbeatTrainingJob(self, request, context):
+        """Notes that the client that owns the job is alive. Idempotent. From the first
+        one on, a job with requires_heartbeat is cancelled (error code
+        "heartbeat_timeout") where none comes for 5 minutes, or what the gateway's
+        settings say.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTrainingJobEvents(self, request, context):
+        """Lists what happened to a job but for its steps, newest first. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamTrainingJobLog(self, request, context):
+        """Streams a job's log as text, one line for everything that happened. Closes:
+        OK after the last line; otherwise as WatchTrainingJob.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchTrainingJob(self, request, context):
         """Streams a job's events from a cursor on and follows it to its end. Closes:
         OK after the event of a terminal status; OUT_OF_RANGE (reason
@@ -238,6 +304,31 @@ def add_TrainingJobServiceServicer_to_server(servicer, server):
                     servicer.CancelTrainingJob,
                     request_deserializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.CancelTrainingJobRequest.FromString,
                     response_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__pb2.TrainingJob.SerializeToString,
+            ),
+            'CloneTrainingJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloneTrainingJob,
+                    request_deserializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.CloneTrainingJobRequest.FromString,
+                    response_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__pb2.TrainingJob.SerializeToString,
+            ),
+            'DeleteTrainingJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTrainingJob,
+                    request_deserializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.DeleteTrainingJobRequest.FromString,
+                    response_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.DeleteTrainingJobResponse.SerializeToString,
+            ),
+            'HeartbeatTrainingJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.HeartbeatTrainingJob,
+                    request_deserializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.HeartbeatTrainingJobRequest.FromString,
+                    response_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__pb2.TrainingJob.SerializeToString,
+            ),
+            'ListTrainingJobEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTrainingJobEvents,
+                    request_deserializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.ListTrainingJobEventsRequest.FromString,
+                    response_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.ListTrainingJobEventsResponse.SerializeToString,
+            ),
+            'StreamTrainingJobLog': grpc.unary_stream_rpc_method_handler(
+                    servicer.StreamTrainingJobLog,
+                    request_deserializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.StreamTrainingJobLogRequest.FromString,
+                    response_serializer=plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.LogText.SerializeToString,
             ),
             'WatchTrainingJob': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchTrainingJob,
@@ -438,6 +529,141 @@ class TrainingJobService:
             '/plaudit.gateway.v1.TrainingJobService/CancelTrainingJob',
             plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.CancelTrainingJobRequest.SerializeToString,
             plaudit_dot_gateway_dot_v1_dot_training__job__pb2.TrainingJob.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloneTrainingJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plaudit.gateway.v1.TrainingJobService/CloneTrainingJob',
+            plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.CloneTrainingJobRequest.SerializeToString,
+            plaudit_dot_gateway_dot_v1_dot_training__job__pb2.TrainingJob.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTrainingJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plaudit.gateway.v1.TrainingJobService/DeleteTrainingJob',
+            plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.DeleteTrainingJobRequest.SerializeToString,
+            plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.DeleteTrainingJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HeartbeatTrainingJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plaudit.gateway.v1.TrainingJobService/HeartbeatTrainingJob',
+            plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.HeartbeatTrainingJobRequest.SerializeToString,
+            plaudit_dot_gateway_dot_v1_dot_training__job__pb2.TrainingJob.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTrainingJobEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plaudit.gateway.v1.TrainingJobService/ListTrainingJobEvents',
+            plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.ListTrainingJobEventsRequest.SerializeToString,
+            plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.ListTrainingJobEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamTrainingJobLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/plaudit.gateway.v1.TrainingJobService/StreamTrainingJobLog',
+            plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.StreamTrainingJobLogRequest.SerializeToString,
+            plaudit_dot_gateway_dot_v1_dot_training__job__service__pb2.LogText.FromString,
             options,
             channel_credentials,
             insecure,

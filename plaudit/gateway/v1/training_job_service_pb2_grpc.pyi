@@ -74,6 +74,26 @@ class TrainingJobServiceStub:
     CANCELLED only when its process is gone. Errors: FAILED_PRECONDITION (reason
     STATUS_FORBIDS: it is completed or failed).
     """
+    CloneTrainingJob: _grpc.UnaryUnaryMultiCallable[_training_job_service_pb2.CloneTrainingJobRequest, _training_job_pb2.TrainingJob]
+    """Queues a job as another one, but for some fields. Idempotent on request_id.
+    Errors: as CreateTrainingJob.
+    """
+    DeleteTrainingJob: _grpc.UnaryUnaryMultiCallable[_training_job_service_pb2.DeleteTrainingJobRequest, _training_job_service_pb2.DeleteTrainingJobResponse]
+    """Deletes a job, its rescores and its files. Errors: FAILED_PRECONDITION
+    (reason STATUS_FORBIDS: it is not over; IN_USE: a rescore reads it).
+    """
+    HeartbeatTrainingJob: _grpc.UnaryUnaryMultiCallable[_training_job_service_pb2.HeartbeatTrainingJobRequest, _training_job_pb2.TrainingJob]
+    """Notes that the client that owns the job is alive. Idempotent. From the first
+    one on, a job with requires_heartbeat is cancelled (error code
+    "heartbeat_timeout") where none comes for 5 minutes, or what the gateway's
+    settings say.
+    """
+    ListTrainingJobEvents: _grpc.UnaryUnaryMultiCallable[_training_job_service_pb2.ListTrainingJobEventsRequest, _training_job_service_pb2.ListTrainingJobEventsResponse]
+    """Lists what happened to a job but for its steps, newest first. Idempotent."""
+    StreamTrainingJobLog: _grpc.UnaryStreamMultiCallable[_training_job_service_pb2.StreamTrainingJobLogRequest, _training_job_service_pb2.LogText]
+    """Streams a job's log as text, one line for everything that happened. Closes:
+    OK after the last line; otherwise as WatchTrainingJob.
+    """
     WatchTrainingJob: _grpc.UnaryStreamMultiCallable[_training_job_service_pb2.WatchTrainingJobRequest, _training_job_service_pb2.TrainingJobEvent]
     """Streams a job's events from a cursor on and follows it to its end. Closes:
     OK after the event of a terminal status; OUT_OF_RANGE (reason
@@ -136,6 +156,26 @@ class TrainingJobServiceAsyncStub(TrainingJobServiceStub):
     """Asks a job to stop. Idempotent; the job passes through CANCELLING and is
     CANCELLED only when its process is gone. Errors: FAILED_PRECONDITION (reason
     STATUS_FORBIDS: it is completed or failed).
+    """
+    CloneTrainingJob: _aio.UnaryUnaryMultiCallable[_training_job_service_pb2.CloneTrainingJobRequest, _training_job_pb2.TrainingJob]  # type: ignore[assignment]
+    """Queues a job as another one, but for some fields. Idempotent on request_id.
+    Errors: as CreateTrainingJob.
+    """
+    DeleteTrainingJob: _aio.UnaryUnaryMultiCallable[_training_job_service_pb2.DeleteTrainingJobRequest, _training_job_service_pb2.DeleteTrainingJobResponse]  # type: ignore[assignment]
+    """Deletes a job, its rescores and its files. Errors: FAILED_PRECONDITION
+    (reason STATUS_FORBIDS: it is not over; IN_USE: a rescore reads it).
+    """
+    HeartbeatTrainingJob: _aio.UnaryUnaryMultiCallable[_training_job_service_pb2.HeartbeatTrainingJobRequest, _training_job_pb2.TrainingJob]  # type: ignore[assignment]
+    """Notes that the client that owns the job is alive. Idempotent. From the first
+    one on, a job with requires_heartbeat is cancelled (error code
+    "heartbeat_timeout") where none comes for 5 minutes, or what the gateway's
+    settings say.
+    """
+    ListTrainingJobEvents: _aio.UnaryUnaryMultiCallable[_training_job_service_pb2.ListTrainingJobEventsRequest, _training_job_service_pb2.ListTrainingJobEventsResponse]  # type: ignore[assignment]
+    """Lists what happened to a job but for its steps, newest first. Idempotent."""
+    StreamTrainingJobLog: _aio.UnaryStreamMultiCallable[_training_job_service_pb2.StreamTrainingJobLogRequest, _training_job_service_pb2.LogText]  # type: ignore[assignment]
+    """Streams a job's log as text, one line for everything that happened. Closes:
+    OK after the last line; otherwise as WatchTrainingJob.
     """
     WatchTrainingJob: _aio.UnaryStreamMultiCallable[_training_job_service_pb2.WatchTrainingJobRequest, _training_job_service_pb2.TrainingJobEvent]  # type: ignore[assignment]
     """Streams a job's events from a cursor on and follows it to its end. Closes:
@@ -232,6 +272,56 @@ class TrainingJobServiceServicer(metaclass=_abc_1.ABCMeta):
         """Asks a job to stop. Idempotent; the job passes through CANCELLING and is
         CANCELLED only when its process is gone. Errors: FAILED_PRECONDITION (reason
         STATUS_FORBIDS: it is completed or failed).
+        """
+
+    @_abc_1.abstractmethod
+    def CloneTrainingJob(
+        self,
+        request: _training_job_service_pb2.CloneTrainingJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_training_job_pb2.TrainingJob, _abc.Awaitable[_training_job_pb2.TrainingJob]]:
+        """Queues a job as another one, but for some fields. Idempotent on request_id.
+        Errors: as CreateTrainingJob.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteTrainingJob(
+        self,
+        request: _training_job_service_pb2.DeleteTrainingJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_training_job_service_pb2.DeleteTrainingJobResponse, _abc.Awaitable[_training_job_service_pb2.DeleteTrainingJobResponse]]:
+        """Deletes a job, its rescores and its files. Errors: FAILED_PRECONDITION
+        (reason STATUS_FORBIDS: it is not over; IN_USE: a rescore reads it).
+        """
+
+    @_abc_1.abstractmethod
+    def HeartbeatTrainingJob(
+        self,
+        request: _training_job_service_pb2.HeartbeatTrainingJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_training_job_pb2.TrainingJob, _abc.Awaitable[_training_job_pb2.TrainingJob]]:
+        """Notes that the client that owns the job is alive. Idempotent. From the first
+        one on, a job with requires_heartbeat is cancelled (error code
+        "heartbeat_timeout") where none comes for 5 minutes, or what the gateway's
+        settings say.
+        """
+
+    @_abc_1.abstractmethod
+    def ListTrainingJobEvents(
+        self,
+        request: _training_job_service_pb2.ListTrainingJobEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_training_job_service_pb2.ListTrainingJobEventsResponse, _abc.Awaitable[_training_job_service_pb2.ListTrainingJobEventsResponse]]:
+        """Lists what happened to a job but for its steps, newest first. Idempotent."""
+
+    @_abc_1.abstractmethod
+    def StreamTrainingJobLog(
+        self,
+        request: _training_job_service_pb2.StreamTrainingJobLogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_training_job_service_pb2.LogText], _abc.AsyncIterator[_training_job_service_pb2.LogText]]:
+        """Streams a job's log as text, one line for everything that happened. Closes:
+        OK after the last line; otherwise as WatchTrainingJob.
         """
 
     @_abc_1.abstractmethod

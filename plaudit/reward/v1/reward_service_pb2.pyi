@@ -343,6 +343,7 @@ class SessionOpen(_message.Message):
     PENDING_BATCH_IDS_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
+    READS_BUNDLED_DONE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Client-chosen UUID, the same on every reconnect of one run to one replica."""
     protocol_version: _builtins.int
@@ -353,6 +354,10 @@ class SessionOpen(_message.Message):
     """
     model: _builtins.str
     """Policy that is being trained, for logs."""
+    reads_bundled_done: _builtins.bool
+    """Whether the client reads Results.done. Where it does not, or the server
+    does not know this field, every `done` has a frame of its own.
+    """
     @_builtins.property
     def rewards(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardSelection]:
         """Rewards to compute for every batch of the session."""
@@ -370,10 +375,11 @@ class SessionOpen(_message.Message):
         pending_batch_ids: _abc.Iterable[_builtins.str] | None = ...,
         job_id: _builtins.str = ...,
         model: _builtins.str = ...,
+        reads_bundled_done: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "model", b"model", "pending_batch_ids", b"pending_batch_ids", "protocol_version", b"protocol_version", "rewards", b"rewards", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "model", b"model", "pending_batch_ids", b"pending_batch_ids", "protocol_version", b"protocol_version", "reads_bundled_done", b"reads_bundled_done", "rewards", b"rewards", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -774,18 +780,26 @@ class Results(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___Result]:
         """At least 1, in no particular order."""
+
+    @_builtins.property
+    def done(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchDone]:
+        """Batches that end with this frame, in place of `done` frames: half as many
+        messages. Only where SessionOpen.reads_bundled_done is set.
+        """
 
     def __init__(
         self,
         *,
         results: _abc.Iterable[Global___Result] | None = ...,
+        done: _abc.Iterable[Global___BatchDone] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1133,7 +1147,9 @@ class ScoreOnceRequest(_message.Message):
 
     @_builtins.property
     def batch(self) -> Global___Batch:
-        """The work. Batch.timeout is ignored; the call's deadline applies."""
+        """The work. Batch.timeout is ignored; the call's deadline applies. Without
+        groups: nothing is scored, the rewards are checked.
+        """
 
     def __init__(
         self,
@@ -1172,3 +1188,95 @@ class ScoreOnceResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScoreOnceResponse: _TypeAlias = ScoreOnceResponse  # noqa: Y015
+
+@_typing.final
+class MakeExamplesRequest(_message.Message):
+    """Asks for texts whose worth is known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REWARD_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reward(self) -> Global___RewardSelection:
+        """The reward, with its configuration."""
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___PromptGroup]:
+        """The prompts, without completions; 1 to 256."""
+
+    def __init__(
+        self,
+        *,
+        reward: Global___RewardSelection | None = ...,
+        groups: _abc.Iterable[Global___PromptGroup] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reward", b"reward"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "reward", b"reward"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MakeExamplesRequest: _TypeAlias = MakeExamplesRequest  # noqa: Y015
+
+@_typing.final
+class MakeExamplesResponse(_message.Message):
+    """Texts whose worth is known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def examples(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupExamples]:
+        """At most one for each group; a group for which the reward can write nothing
+        is left out. None at all: this reward writes none.
+        """
+
+    def __init__(
+        self,
+        *,
+        examples: _abc.Iterable[Global___GroupExamples] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MakeExamplesResponse: _TypeAlias = MakeExamplesResponse  # noqa: Y015
+
+@_typing.final
+class GroupExamples(_message.Message):
+    """Texts for one prompt. Each is the whole turn of the assistant's, with what a
+    chat template puts at its start.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    GOOD_TEXTS_FIELD_NUMBER: _builtins.int
+    BAD_TEXTS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    """PromptGroup.group_id."""
+    @_builtins.property
+    def good_texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Texts that ought to get the best score that the reward gives."""
+
+    @_builtins.property
+    def bad_texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Texts that ought to get less than the good ones."""
+
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        good_texts: _abc.Iterable[_builtins.str] | None = ...,
+        bad_texts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_texts", b"bad_texts", "good_texts", b"good_texts", "group_id", b"group_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupExamples: _TypeAlias = GroupExamples  # noqa: Y015

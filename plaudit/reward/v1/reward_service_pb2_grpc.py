@@ -57,6 +57,11 @@ class RewardServiceStub:
                 request_serializer=plaudit_dot_reward_dot_v1_dot_reward__service__pb2.ScoreOnceRequest.SerializeToString,
                 response_deserializer=plaudit_dot_reward_dot_v1_dot_reward__service__pb2.ScoreOnceResponse.FromString,
                 _registered_method=True)
+        self.MakeExamples = channel.unary_unary(
+                '/plaudit.reward.v1.RewardService/MakeExamples',
+                request_serializer=plaudit_dot_reward_dot_v1_dot_reward__service__pb2.MakeExamplesRequest.SerializeToString,
+                response_deserializer=plaudit_dot_reward_dot_v1_dot_reward__service__pb2.MakeExamplesResponse.FromString,
+                _registered_method=True)
 
 
 class RewardServiceServicer:
@@ -95,7 +100,8 @@ class RewardServiceServicer:
         frame as are ready. Every (completion, reward key) of an accepted batch
         gets exactly one result per stream. A batch that is not accepted gets
         `rejected` and nothing else.
-        5. When a batch has all its results, it gets `done`, its last frame.
+        5. When a batch has all its results, it gets `done`, its last frame (or an
+        entry in Results.done, where the client asked for that).
         6. At any time the client may send `cancel`: what is open of the batch ends
         with CODE_CANCELLED, then `done`. A batch whose timeout runs out ends the
         same way with CODE_TIMEOUT.
@@ -125,9 +131,27 @@ class RewardServiceServicer:
     def ScoreOnce(self, request, context):
         """Scores one small batch in a single call, under the call's own deadline.
         For trying a server out, for tests and for clients that cannot stream.
-        Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once);
-        RESOURCE_EXHAUSTED where the batch is above the server's limits. May be
-        repeated; the work is then done again.
+        With a batch that has no groups nothing is scored: the server checks the
+        selected rewards and their configs, as it does when a session opens, and
+        answers without results. That is how a config is checked when a job is
+        submitted. A server that refuses such a batch names fields of `batch` alone
+        as wrong where the rewards are right.
+        Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once, as
+        `rewards[0].config.tag`); UNAVAILABLE with RetryInfo where a config cannot
+        be checked now; RESOURCE_EXHAUSTED where the batch is above the server's
+        limits. May be repeated; the work is then done again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MakeExamples(self, request, context):
+        """Writes, for prompts of the dataset, texts that a reward ought to score high
+        and texts that it ought to score low. A preflight scores them before a job
+        trains, so that a reward that is broken is told from one that the model does
+        not earn yet. Optional: UNIMPLEMENTED says that the server writes none.
+        Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once); INTERNAL
+        where the reward's own code fails. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,6 +174,11 @@ def add_RewardServiceServicer_to_server(servicer, server):
                     servicer.ScoreOnce,
                     request_deserializer=plaudit_dot_reward_dot_v1_dot_reward__service__pb2.ScoreOnceRequest.FromString,
                     response_serializer=plaudit_dot_reward_dot_v1_dot_reward__service__pb2.ScoreOnceResponse.SerializeToString,
+            ),
+            'MakeExamples': grpc.unary_unary_rpc_method_handler(
+                    servicer.MakeExamples,
+                    request_deserializer=plaudit_dot_reward_dot_v1_dot_reward__service__pb2.MakeExamplesRequest.FromString,
+                    response_serializer=plaudit_dot_reward_dot_v1_dot_reward__service__pb2.MakeExamplesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -241,6 +270,33 @@ class RewardService:
             '/plaudit.reward.v1.RewardService/ScoreOnce',
             plaudit_dot_reward_dot_v1_dot_reward__service__pb2.ScoreOnceRequest.SerializeToString,
             plaudit_dot_reward_dot_v1_dot_reward__service__pb2.ScoreOnceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MakeExamples(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plaudit.reward.v1.RewardService/MakeExamples',
+            plaudit_dot_reward_dot_v1_dot_reward__service__pb2.MakeExamplesRequest.SerializeToString,
+            plaudit_dot_reward_dot_v1_dot_reward__service__pb2.MakeExamplesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -64,7 +64,8 @@ class RewardServiceStub:
        frame as are ready. Every (completion, reward key) of an accepted batch
        gets exactly one result per stream. A batch that is not accepted gets
        `rejected` and nothing else.
-    5. When a batch has all its results, it gets `done`, its last frame.
+    5. When a batch has all its results, it gets `done`, its last frame (or an
+       entry in Results.done, where the client asked for that).
     6. At any time the client may send `cancel`: what is open of the batch ends
        with CODE_CANCELLED, then `done`. A batch whose timeout runs out ends the
        same way with CODE_TIMEOUT.
@@ -90,9 +91,23 @@ class RewardServiceStub:
     ScoreOnce: _grpc.UnaryUnaryMultiCallable[_reward_service_pb2.ScoreOnceRequest, _reward_service_pb2.ScoreOnceResponse]
     """Scores one small batch in a single call, under the call's own deadline.
     For trying a server out, for tests and for clients that cannot stream.
-    Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once);
-    RESOURCE_EXHAUSTED where the batch is above the server's limits. May be
-    repeated; the work is then done again.
+    With a batch that has no groups nothing is scored: the server checks the
+    selected rewards and their configs, as it does when a session opens, and
+    answers without results. That is how a config is checked when a job is
+    submitted. A server that refuses such a batch names fields of `batch` alone
+    as wrong where the rewards are right.
+    Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once, as
+    `rewards[0].config.tag`); UNAVAILABLE with RetryInfo where a config cannot
+    be checked now; RESOURCE_EXHAUSTED where the batch is above the server's
+    limits. May be repeated; the work is then done again.
+    """
+    MakeExamples: _grpc.UnaryUnaryMultiCallable[_reward_service_pb2.MakeExamplesRequest, _reward_service_pb2.MakeExamplesResponse]
+    """Writes, for prompts of the dataset, texts that a reward ought to score high
+    and texts that it ought to score low. A preflight scores them before a job
+    trains, so that a reward that is broken is told from one that the model does
+    not earn yet. Optional: UNIMPLEMENTED says that the server writes none.
+    Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once); INTERNAL
+    where the reward's own code fails. Idempotent.
     """
 
 @_typing.type_check_only
@@ -129,7 +144,8 @@ class RewardServiceAsyncStub(RewardServiceStub):
        frame as are ready. Every (completion, reward key) of an accepted batch
        gets exactly one result per stream. A batch that is not accepted gets
        `rejected` and nothing else.
-    5. When a batch has all its results, it gets `done`, its last frame.
+    5. When a batch has all its results, it gets `done`, its last frame (or an
+       entry in Results.done, where the client asked for that).
     6. At any time the client may send `cancel`: what is open of the batch ends
        with CODE_CANCELLED, then `done`. A batch whose timeout runs out ends the
        same way with CODE_TIMEOUT.
@@ -155,9 +171,23 @@ class RewardServiceAsyncStub(RewardServiceStub):
     ScoreOnce: _aio.UnaryUnaryMultiCallable[_reward_service_pb2.ScoreOnceRequest, _reward_service_pb2.ScoreOnceResponse]  # type: ignore[assignment]
     """Scores one small batch in a single call, under the call's own deadline.
     For trying a server out, for tests and for clients that cannot stream.
-    Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once);
-    RESOURCE_EXHAUSTED where the batch is above the server's limits. May be
-    repeated; the work is then done again.
+    With a batch that has no groups nothing is scored: the server checks the
+    selected rewards and their configs, as it does when a session opens, and
+    answers without results. That is how a config is checked when a job is
+    submitted. A server that refuses such a batch names fields of `batch` alone
+    as wrong where the rewards are right.
+    Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once, as
+    `rewards[0].config.tag`); UNAVAILABLE with RetryInfo where a config cannot
+    be checked now; RESOURCE_EXHAUSTED where the batch is above the server's
+    limits. May be repeated; the work is then done again.
+    """
+    MakeExamples: _aio.UnaryUnaryMultiCallable[_reward_service_pb2.MakeExamplesRequest, _reward_service_pb2.MakeExamplesResponse]  # type: ignore[assignment]
+    """Writes, for prompts of the dataset, texts that a reward ought to score high
+    and texts that it ought to score low. A preflight scores them before a job
+    trains, so that a reward that is broken is told from one that the model does
+    not earn yet. Optional: UNIMPLEMENTED says that the server writes none.
+    Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once); INTERNAL
+    where the reward's own code fails. Idempotent.
     """
 
 class RewardServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -203,7 +233,8 @@ class RewardServiceServicer(metaclass=_abc_1.ABCMeta):
            frame as are ready. Every (completion, reward key) of an accepted batch
            gets exactly one result per stream. A batch that is not accepted gets
            `rejected` and nothing else.
-        5. When a batch has all its results, it gets `done`, its last frame.
+        5. When a batch has all its results, it gets `done`, its last frame (or an
+           entry in Results.done, where the client asked for that).
         6. At any time the client may send `cancel`: what is open of the batch ends
            with CODE_CANCELLED, then `done`. A batch whose timeout runs out ends the
            same way with CODE_TIMEOUT.
@@ -235,9 +266,29 @@ class RewardServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_reward_service_pb2.ScoreOnceResponse, _abc.Awaitable[_reward_service_pb2.ScoreOnceResponse]]:
         """Scores one small batch in a single call, under the call's own deadline.
         For trying a server out, for tests and for clients that cannot stream.
-        Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once);
-        RESOURCE_EXHAUSTED where the batch is above the server's limits. May be
-        repeated; the work is then done again.
+        With a batch that has no groups nothing is scored: the server checks the
+        selected rewards and their configs, as it does when a session opens, and
+        answers without results. That is how a config is checked when a job is
+        submitted. A server that refuses such a batch names fields of `batch` alone
+        as wrong where the rewards are right.
+        Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once, as
+        `rewards[0].config.tag`); UNAVAILABLE with RetryInfo where a config cannot
+        be checked now; RESOURCE_EXHAUSTED where the batch is above the server's
+        limits. May be repeated; the work is then done again.
+        """
+
+    @_abc_1.abstractmethod
+    def MakeExamples(
+        self,
+        request: _reward_service_pb2.MakeExamplesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_reward_service_pb2.MakeExamplesResponse, _abc.Awaitable[_reward_service_pb2.MakeExamplesResponse]]:
+        """Writes, for prompts of the dataset, texts that a reward ought to score high
+        and texts that it ought to score low. A preflight scores them before a job
+        trains, so that a reward that is broken is told from one that the model does
+        not earn yet. Optional: UNIMPLEMENTED says that the server writes none.
+        Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once); INTERNAL
+        where the reward's own code fails. Idempotent.
         """
 
 def add_RewardServiceServicer_to_server(servicer: RewardServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -79,7 +79,8 @@ class RunError(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     """Cause, for programs: "out_of_memory", "config_error", "dataset_error",
-    "model_error", "reward_unavailable", "non_finite_loss", "process_died".
+    "model_error", "reward_unavailable", "preflight_failed", "non_finite_loss",
+    "process_died".
     """
     message: _builtins.str
     """What went wrong and what to try, for people."""
@@ -531,6 +532,8 @@ class StreamRunEventsResponse(_message.Message):
     LOG_LINE_FIELD_NUMBER: _builtins.int
     COMPLETIONS_WRITTEN_FIELD_NUMBER: _builtins.int
     CHECKPOINT_REMOVED_FIELD_NUMBER: _builtins.int
+    PREFLIGHT_FINISHED_FIELD_NUMBER: _builtins.int
+    MODEL_EXPORTED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Position in the journal."""
     @_builtins.property
@@ -561,6 +564,16 @@ class StreamRunEventsResponse(_message.Message):
     def checkpoint_removed(self) -> Global___CheckpointRemoved:
         """A checkpoint was removed by checkpoint_keep."""
 
+    @_builtins.property
+    def preflight_finished(self) -> Global___PreflightFinished:
+        """The preflight is done; where it stops the run, the failure comes next."""
+
+    @_builtins.property
+    def model_exported(self) -> Global___ModelExported:
+        """The model of the last checkpoint was exported, or could not be; only where
+        every planned step is done, before the terminal entry.
+        """
+
     def __init__(
         self,
         *,
@@ -572,12 +585,14 @@ class StreamRunEventsResponse(_message.Message):
         log_line: Global___LogLine | None = ...,
         completions_written: Global___CompletionsWritten | None = ...,
         checkpoint_removed: Global___CheckpointRemoved | None = ...,
+        preflight_finished: Global___PreflightFinished | None = ...,
+        model_exported: Global___ModelExported | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_removed", b"checkpoint_removed", "checkpoint_saved", b"checkpoint_saved", "completions_written", b"completions_written", "event", b"event", "event_time", b"event_time", "log_line", b"log_line", "state_changed", b"state_changed", "step_completed", b"step_completed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_removed", b"checkpoint_removed", "checkpoint_saved", b"checkpoint_saved", "completions_written", b"completions_written", "event", b"event", "event_time", b"event_time", "log_line", b"log_line", "model_exported", b"model_exported", "preflight_finished", b"preflight_finished", "state_changed", b"state_changed", "step_completed", b"step_completed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_removed", b"checkpoint_removed", "checkpoint_saved", b"checkpoint_saved", "completions_written", b"completions_written", "event", b"event", "event_time", b"event_time", "log_line", b"log_line", "sequence", b"sequence", "state_changed", b"state_changed", "step_completed", b"step_completed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_removed", b"checkpoint_removed", "checkpoint_saved", b"checkpoint_saved", "completions_written", b"completions_written", "event", b"event", "event_time", b"event_time", "log_line", b"log_line", "model_exported", b"model_exported", "preflight_finished", b"preflight_finished", "sequence", b"sequence", "state_changed", b"state_changed", "step_completed", b"step_completed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["state_changed", "step_completed", "checkpoint_saved", "log_line", "completions_written", "checkpoint_removed"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["state_changed", "step_completed", "checkpoint_saved", "log_line", "completions_written", "checkpoint_removed", "preflight_finished", "model_exported"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -827,3 +842,213 @@ class LogLine(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LogLine: _TypeAlias = LogLine  # noqa: Y015
+
+@_typing.final
+class PreflightFinished(_message.Message):
+    """What the preflight saw before the first step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPORT_JSON_FIELD_NUMBER: _builtins.int
+    report_json: _builtins.str
+    """The report as a JSON object; the fields are in docs/preflight.md."""
+    def __init__(
+        self,
+        *,
+        report_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["report_json", b"report_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreflightFinished: _TypeAlias = PreflightFinished  # noqa: Y015
+
+@_typing.final
+class ModelExported(_message.Message):
+    """The model of a checkpoint was exported, or could not be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """Step of the checkpoint."""
+    @_builtins.property
+    def model(self) -> Global___ExportedModel:
+        """The model. Unset: it could not be exported."""
+
+    @_builtins.property
+    def error(self) -> Global___RunError:
+        """Why it could not be exported; the run is completed all the same. Set only
+        where model is not.
+        """
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        model: Global___ExportedModel | None = ...,
+        error: Global___RunError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "model", b"model", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelExported: _TypeAlias = ModelExported  # noqa: Y015
+
+@_typing.final
+class ExportedModel(_message.Message):
+    """A model in a folder that transformers loads."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    DTYPE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """Folder in which it lies, relative to the artifact root."""
+    kind: _builtins.str
+    """"full" (all weights were trained), "merged" (adapters are part of the
+    weights) or "adapter" (adapters alone, for the base model).
+    """
+    dtype: _builtins.str
+    """Type of its weights: "float32" or "bfloat16"."""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelFile]:
+        """Its files, all of them."""
+
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        dtype: _builtins.str = ...,
+        files: _abc.Iterable[Global___ModelFile] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "files", b"files", "kind", b"kind", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportedModel: _TypeAlias = ExportedModel  # noqa: Y015
+
+@_typing.final
+class ModelFile(_message.Message):
+    """A file of a model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path below the model's folder, with / between its parts."""
+    size_bytes: _builtins.int
+    """Size in bytes."""
+    sha256: _builtins.str
+    """SHA-256, hex."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        sha256: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "sha256", b"sha256", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelFile: _TypeAlias = ModelFile  # noqa: Y015
+
+@_typing.final
+class ExportCheckpointRequest(_message.Message):
+    """Exports a checkpoint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    SPEC_JSON_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_URI_FIELD_NUMBER: _builtins.int
+    TARGET_URI_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
+    DTYPE_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """Job whose checkpoint it is."""
+    spec_json: _builtins.str
+    """The run spec with which it was trained, as in StartRunRequest.spec_json."""
+    checkpoint_uri: _builtins.str
+    """Folder of the checkpoint, relative to the artifact root."""
+    target_uri: _builtins.str
+    """Folder that the model gets, below that of the job; it appears when it is
+    complete.
+    """
+    form: _builtins.str
+    """"merged": the whole model; "adapter": adapters alone, for a job that has
+    trained some on the base model itself.
+    """
+    dtype: _builtins.str
+    """Type of its weights: "float32" or "bfloat16"."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        spec_json: _builtins.str = ...,
+        checkpoint_uri: _builtins.str = ...,
+        target_uri: _builtins.str = ...,
+        form: _builtins.str = ...,
+        dtype: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_uri", b"checkpoint_uri", "dtype", b"dtype", "form", b"form", "job_id", b"job_id", "spec_json", b"spec_json", "target_uri", b"target_uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportCheckpointRequest: _TypeAlias = ExportCheckpointRequest  # noqa: Y015
+
+@_typing.final
+class ExportCheckpointResponse(_message.Message):
+    """What has become of an export."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    STATUS_DETAIL_FIELD_NUMBER: _builtins.int
+    status_detail: _builtins.str
+    """What is being done, for people. Empty where there is a result."""
+    @_builtins.property
+    def model(self) -> Global___ExportedModel:
+        """It is done."""
+
+    @_builtins.property
+    def error(self) -> Global___RunError:
+        """It failed, and asking again does not help; a request with another
+        target_uri tries anew.
+        """
+
+    def __init__(
+        self,
+        *,
+        model: Global___ExportedModel | None = ...,
+        error: Global___RunError | None = ...,
+        status_detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "model", b"model", "result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "model", b"model", "result", b"result", "status_detail", b"status_detail"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["model", "error"]  # noqa: Y015
+    _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
+
+Global___ExportCheckpointResponse: _TypeAlias = ExportCheckpointResponse  # noqa: Y015

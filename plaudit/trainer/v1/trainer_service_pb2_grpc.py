@@ -96,6 +96,11 @@ class TrainerServiceStub:
                 request_serializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.DeleteRunRequest.SerializeToString,
                 response_deserializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.DeleteRunResponse.FromString,
                 _registered_method=True)
+        self.ExportCheckpoint = channel.unary_unary(
+                '/plaudit.trainer.v1.TrainerService/ExportCheckpoint',
+                request_serializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.ExportCheckpointRequest.SerializeToString,
+                response_deserializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.ExportCheckpointResponse.FromString,
+                _registered_method=True)
 
 
 class TrainerServiceServicer:
@@ -196,6 +201,19 @@ class TrainerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExportCheckpoint(self, request, context):
+        """Exports a checkpoint, of whatever trainer, as a model, on the CPU. Returns
+        before it is done: the same request is repeated until the answer has a
+        result. Idempotent on target_uri, also after a restart of the trainer, which
+        ends what was under way. Errors: FAILED_PRECONDITION (reason
+        TARGET_URI_REUSED: the same target_uri with another content);
+        RESOURCE_EXHAUSTED (reason EXPORT_BUSY, with RetryInfo: one export at a
+        time).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TrainerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -238,6 +256,11 @@ def add_TrainerServiceServicer_to_server(servicer, server):
                     servicer.DeleteRun,
                     request_deserializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.DeleteRunRequest.FromString,
                     response_serializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.DeleteRunResponse.SerializeToString,
+            ),
+            'ExportCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportCheckpoint,
+                    request_deserializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.ExportCheckpointRequest.FromString,
+                    response_serializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.ExportCheckpointResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -478,6 +501,33 @@ class TrainerService:
             '/plaudit.trainer.v1.TrainerService/DeleteRun',
             plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.DeleteRunRequest.SerializeToString,
             plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.DeleteRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plaudit.trainer.v1.TrainerService/ExportCheckpoint',
+            plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.ExportCheckpointRequest.SerializeToString,
+            plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.ExportCheckpointResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -94,6 +94,15 @@ class TrainerServiceStub:
     after it has stored the terminal entry. Idempotent: a run that is not known
     is forgotten already. Errors: FAILED_PRECONDITION (reason RUN_ACTIVE).
     """
+    ExportCheckpoint: _grpc.UnaryUnaryMultiCallable[_trainer_service_pb2.ExportCheckpointRequest, _trainer_service_pb2.ExportCheckpointResponse]
+    """Exports a checkpoint, of whatever trainer, as a model, on the CPU. Returns
+    before it is done: the same request is repeated until the answer has a
+    result. Idempotent on target_uri, also after a restart of the trainer, which
+    ends what was under way. Errors: FAILED_PRECONDITION (reason
+    TARGET_URI_REUSED: the same target_uri with another content);
+    RESOURCE_EXHAUSTED (reason EXPORT_BUSY, with RetryInfo: one export at a
+    time).
+    """
 
 @_typing.type_check_only
 class TrainerServiceAsyncStub(TrainerServiceStub):
@@ -160,6 +169,15 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     """Forgets a run that is over, its journal included. The gateway calls it
     after it has stored the terminal entry. Idempotent: a run that is not known
     is forgotten already. Errors: FAILED_PRECONDITION (reason RUN_ACTIVE).
+    """
+    ExportCheckpoint: _aio.UnaryUnaryMultiCallable[_trainer_service_pb2.ExportCheckpointRequest, _trainer_service_pb2.ExportCheckpointResponse]  # type: ignore[assignment]
+    """Exports a checkpoint, of whatever trainer, as a model, on the CPU. Returns
+    before it is done: the same request is repeated until the answer has a
+    result. Idempotent on target_uri, also after a restart of the trainer, which
+    ends what was under way. Errors: FAILED_PRECONDITION (reason
+    TARGET_URI_REUSED: the same target_uri with another content);
+    RESOURCE_EXHAUSTED (reason EXPORT_BUSY, with RetryInfo: one export at a
+    time).
     """
 
 class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -272,6 +290,21 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Forgets a run that is over, its journal included. The gateway calls it
         after it has stored the terminal entry. Idempotent: a run that is not known
         is forgotten already. Errors: FAILED_PRECONDITION (reason RUN_ACTIVE).
+        """
+
+    @_abc_1.abstractmethod
+    def ExportCheckpoint(
+        self,
+        request: _trainer_service_pb2.ExportCheckpointRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trainer_service_pb2.ExportCheckpointResponse, _abc.Awaitable[_trainer_service_pb2.ExportCheckpointResponse]]:
+        """Exports a checkpoint, of whatever trainer, as a model, on the CPU. Returns
+        before it is done: the same request is repeated until the answer has a
+        result. Idempotent on target_uri, also after a restart of the trainer, which
+        ends what was under way. Errors: FAILED_PRECONDITION (reason
+        TARGET_URI_REUSED: the same target_uri with another content);
+        RESOURCE_EXHAUSTED (reason EXPORT_BUSY, with RetryInfo: one export at a
+        time).
         """
 
 def add_TrainerServiceServicer_to_server(servicer: TrainerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
