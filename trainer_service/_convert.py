@@ -15,12 +15,17 @@ from plaudit.trainer.v1 import trainer_service_pb2 as pb
 from plaudit.types.statuses import RunState
 from plaudit.types.validation import check_run_spec, parse_json_object, shown, violations_of
 from trainer_service.devices import Device
+from trainer_service.export_directory import ExportRequest
+from trainer_service.exported import ExportedModel
+from trainer_service.exports import ExportProgress
 from trainer_service.journal import (
     CheckpointRemoved,
     CheckpointSaved,
     CompletionsWritten,
     JournalRecord,
     LogLine,
+    ModelExported,
+    PreflightFinished,
     RunError,
     RunStateChanged,
     StepCompleted,
@@ -33,7 +38,7 @@ MAX_GRACE_SECONDS: Final = 24 * 3600.0
 _STATES: Final = {state: pb.RunState.Value(f"RUN_STATE_{state.name}") for state in RunState}
 
 
-def run_start(request: pb.StartRunRequest, artifact_root: Path) -> RunStart:
+def run_start(request: pb.StartRunRequest, artifact_root: Path, secrets_dir: Path | None = None) -> RunStart:
     """What StartRun asks for. Raises InvalidArgumentError with every wrong field."""
     violations: list[FieldViolation] = []
     spec = None
@@ -45,12 +50,14 @@ def run_start(request: pb.StartRunRequest, artifact_root: Path) -> RunStart:
         spec, wrong = check_run_spec(spec_data, "spec_json")
         violations.extend(wrong)
     if spec is not None:
-        try:
-            check_artifact_path(spec.dataset.uri)
-        except ValueError as error:
-            violations.append(
-                FieldViolation("spec_json.dataset.uri", f"{shown(spec.dataset.uri)} is refused: {error}")
-            )
+        uris = {"dataset.uri": spec.dataset.uri} | {
+            f"init_checkpoints[{n}].uri": init.uri for n, init in enumerate(spec.init_checkpoints)
+        }
+        for field, uri in uris.items():
+            try:
+                check_artifact_path(uri)
+            except ValueError as error:
+                violations.append(FieldViolation(f"spec_json.{field}", f"{shown(uri)} is refused: {error}"))
     start = None
     try:
         start = RunStart.model_validate(
@@ -61,6 +68,7 @@ def run_start(request: pb.StartRunRequest, artifact_root: Path) -> RunStart:
                 "spec": spec,
                 "checkpoint_uri": request.checkpoint_uri or None,
                 "artifact_root": artifact_root,
+                "secrets_dir": secrets_dir,
             }
         )
     except ValidationError as error:
@@ -150,7 +158,66 @@ def event_message(record: JournalRecord) -> pb.StreamRunEventsResponse:
         case LogLine(level, text, fields):
             record_json = json.dumps({**fields, "level": level, "message": text}, ensure_ascii=False)
             message.log_line.CopyFrom(pb.LogLine(record_json=record_json))
+        case PreflightFinished(report):
+            message.preflight_finished.CopyFrom(pb.PreflightFinished(report_json=report.model_dump_json()))
+        case ModelExported(step, model, error):
+            message.model_exported.CopyFrom(
+                pb.ModelExported(step=step, model=_model_message(model), error=_error_message(error))
+            )
     return message
+
+
+def export_request(request: pb.ExportCheckpointRequest, artifact_root: Path) -> ExportRequest:
+    """What ExportCheckpoint asks for. Raises InvalidArgumentError with every wrong field."""
+    violations: list[FieldViolation] = []
+    spec = None
+    try:
+        spec, wrong = check_run_spec(parse_json_object(request.spec_json, "spec_json"), "spec_json")
+        violations.extend(wrong)
+    except InvalidArgumentError as error:
+        violations.extend(error.violations)
+    asked = None
+    try:
+        asked = ExportRequest.model_validate(
+            {
+                "job_id": request.job_id,
+                "spec": spec,
+                "checkpoint_uri": request.checkpoint_uri,
+                "target_uri": request.target_uri,
+                "form": request.form,
+                "dtype": request.dtype,
+                "artifact_root": artifact_root,
+            }
+        )
+    except ValidationError as error:
+        violations.extend(v for v in violations_of(error, ExportRequest) if v.field != "spec")
+    if asked is None or violations:
+        raise InvalidArgumentError(violations)
+    return asked
+
+
+def export_message(progress: ExportProgress) -> pb.ExportCheckpointResponse:
+    """What has become of an export, as it travels."""
+    result = progress.result
+    return pb.ExportCheckpointResponse(
+        model=None if result is None else _model_message(result.model),
+        error=None if result is None else _error_message(result.error),
+        status_detail=progress.detail,
+    )
+
+
+def _model_message(model: ExportedModel | None) -> pb.ExportedModel | None:
+    if model is None:
+        return None
+    return pb.ExportedModel(
+        uri=model.uri,
+        kind=model.kind,
+        dtype=model.dtype,
+        files=[
+            pb.ModelFile(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256)
+            for file in model.files
+        ],
+    )
 
 
 def _error_message(error: RunError | None) -> pb.RunError | None:

@@ -22,7 +22,9 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import structlog
 
 from plaudit.errors import UnavailableError
+from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import ErrorCode, RunState
+from trainer_service.exported import ExportedModel
 
 log = structlog.get_logger(__name__)
 
@@ -112,8 +114,31 @@ class LogLine:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class PreflightFinished:
+    """The preflight is done; where it stops the run, the failure comes next."""
+
+    report: PreflightReport
+
+
+@dataclass(frozen=True, slots=True)
+class ModelExported:
+    """The model of the checkpoint after `step` was exported, or could not be: one of the two is None."""
+
+    step: int
+    model: ExportedModel | None
+    error: RunError | None
+
+
 JournalEntry: TypeAlias = (
-    RunStateChanged | StepCompleted | CheckpointSaved | CheckpointRemoved | CompletionsWritten | LogLine
+    RunStateChanged
+    | StepCompleted
+    | CheckpointSaved
+    | CheckpointRemoved
+    | CompletionsWritten
+    | LogLine
+    | PreflightFinished
+    | ModelExported
 )
 
 
@@ -313,6 +338,8 @@ _KINDS: Final[dict[type[JournalEntry], str]] = {
     CheckpointRemoved: "checkpoint_removed",
     CompletionsWritten: "completions_written",
     LogLine: "log_line",
+    PreflightFinished: "preflight_finished",
+    ModelExported: "model_exported",
 }
 _CLASSES: Final = {kind: cls for cls, kind in _KINDS.items()}
 
@@ -376,19 +403,27 @@ def _encode(entry: JournalEntry) -> str:
                 "reason": _cut(entry.reason),
             }
         )
+    if isinstance(entry, PreflightFinished):
+        return entry.report.model_dump_json()
     return json.dumps(asdict(entry))
 
 
 def _decode(kind: str, body: str) -> JournalEntry:
+    if kind == "preflight_finished":
+        return PreflightFinished(PreflightReport.model_validate_json(body))
     values: dict[str, Any] = json.loads(body)
     if kind == "state_changed":
-        error = values["error"]
-        return RunStateChanged(
-            RunState(values["state"]),
-            None if error is None else RunError(ErrorCode(error["code"]), error["message"]),
-            values["reason"],
+        return RunStateChanged(RunState(values["state"]), _error(values["error"]), values["reason"])
+    if kind == "model_exported":
+        model = values["model"]
+        return ModelExported(
+            values["step"], None if model is None else ExportedModel.of(model), _error(values["error"])
         )
     return _CLASSES[kind](**values)
+
+
+def _error(values: dict[str, Any] | None) -> RunError | None:
+    return None if values is None else RunError(ErrorCode(values["code"]), values["message"])
 
 
 def _cut(text: str) -> str:

@@ -53,10 +53,14 @@ class RunStart(BaseModel):
         default=None, description="Folder under the artifact root to continue from. null: the base model."
     )
     artifact_root: Path = Field(description="Folder of datasets, checkpoints and completions.")
+    secrets_dir: Path | None = Field(
+        default=None, description="Folder of this machine's tokens, CAs and client certificates, by name."
+    )
 
     def asks_the_same(self, other: RunStart) -> bool:
-        """Whether both requests mean the same run; the artifact root is this machine's matter."""
-        return self.model_dump(exclude={"artifact_root"}) == other.model_dump(exclude={"artifact_root"})
+        """Whether both requests mean the same run; folders are this machine's matter."""
+        folders = {"artifact_root", "secrets_dir"}
+        return self.model_dump(exclude=folders) == other.model_dump(exclude=folders)
 
 
 def read_start(run_dir: Path) -> RunStart:

@@ -16,6 +16,8 @@ from plaudit.service import DataDirectory
 from plaudit.trainer.v1 import trainer_service_pb2 as pb
 from plaudit.trainer.v1 import trainer_service_pb2_grpc as pb_grpc
 from trainer_service.devices import find_devices
+from trainer_service.exports import Exports
+from trainer_service.launchers.local import EXPORT_COMMAND, LocalLauncher
 from trainer_service.launchers.port import Launcher
 from trainer_service.runs import RunRegistry
 from trainer_service.servicer import TrainerServicer
@@ -29,7 +31,7 @@ _STOP_SECONDS = 5.0
 
 @asynccontextmanager
 async def running_service(settings: TrainerSettings, launcher: Launcher) -> AsyncIterator[str]:
-    """Serves while the context is open, and yields the address; on leaving it, every run is ended.
+    """Serves while the context is open, and yields the address; on leaving it, every run and export is ended.
 
     Raises FailedPreconditionError where another process uses the data directory, and UnavailableError where
     the address is taken.
@@ -42,15 +44,19 @@ async def running_service(settings: TrainerSettings, launcher: Launcher) -> Asyn
             max_concurrent_runs=settings.max_concurrent_runs,
             linger_seconds=settings.linger_seconds,
         )
+        exports = await Exports.open(state.path / "exports", LocalLauncher(EXPORT_COMMAND))
         servicer = TrainerServicer(
             registry,
+            exports,
             artifact_root=settings.artifacts,
+            secrets_dir=settings.secrets.folder,
             devices=await find_devices(),
             version=version("plaudit"),
         )
         server = GrpcServer(
             [pb.DESCRIPTOR.services_by_name["TrainerService"].full_name],
             maximum_concurrent_rpcs=_MAX_CONCURRENT_CALLS,
+            security=settings.security,
         )
         pb_grpc.add_TrainerServiceServicer_to_server(servicer, server.server)
         port = await server.start(settings.address)
@@ -60,6 +66,7 @@ async def running_service(settings: TrainerSettings, launcher: Launcher) -> Asyn
         finally:
             await server.drain()
             # The journals are ended first, so that streams end with the runs' last entries.
+            await exports.stop()
             await registry.stop()
             await server.stop(_STOP_SECONDS)
             registry.close()

@@ -11,17 +11,27 @@ from plaudit.trainer.v1 import trainer_service_pb2 as pb
 from plaudit.trainer.v1 import trainer_service_pb2_grpc as pb_grpc
 from trainer_service import _convert
 from trainer_service.devices import Device
+from trainer_service.exports import Exports
 from trainer_service.runs import RunRegistry
 
 
 class TrainerServicer(pb_grpc.TrainerServiceServicer):
-    """Serves one registry."""
+    """Serves one registry, and exports."""
 
     def __init__(
-        self, registry: RunRegistry, *, artifact_root: Path, devices: tuple[Device, ...], version: str
+        self,
+        registry: RunRegistry,
+        exports: Exports,
+        *,
+        artifact_root: Path,
+        secrets_dir: Path,
+        devices: tuple[Device, ...],
+        version: str,
     ) -> None:
         self._registry = registry
+        self._exports = exports
         self._artifact_root = artifact_root
+        self._secrets_dir = secrets_dir
         self._devices = devices
         self._version = version
 
@@ -37,7 +47,8 @@ class TrainerServicer(pb_grpc.TrainerServiceServicer):
         )
 
     async def StartRun(self, request: pb.StartRunRequest, context: Any) -> pb.StartRunResponse:
-        view = await self._registry.start(_convert.run_start(request, self._artifact_root))
+        start = _convert.run_start(request, self._artifact_root, self._secrets_dir)
+        view = await self._registry.start(start)
         return pb.StartRunResponse(run=_convert.run_message(view))
 
     async def GetRun(self, request: pb.GetRunRequest, context: Any) -> pb.GetRunResponse:
@@ -67,3 +78,9 @@ class TrainerServicer(pb_grpc.TrainerServiceServicer):
     async def DeleteRun(self, request: pb.DeleteRunRequest, context: Any) -> pb.DeleteRunResponse:
         await self._registry.delete(_convert.run_id(request.run_id))
         return pb.DeleteRunResponse()
+
+    async def ExportCheckpoint(
+        self, request: pb.ExportCheckpointRequest, context: Any
+    ) -> pb.ExportCheckpointResponse:
+        asked = _convert.export_request(request, self._artifact_root)
+        return _convert.export_message(await self._exports.ask(asked))

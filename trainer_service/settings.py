@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from plaudit.rpc import ListenSecurity, checked_listen_address
 from plaudit.service import DEFAULT_ADDRESSES, ServiceSettings
-from plaudit.types.addresses import ListenAddress
+from plaudit.types.addresses import BindAddress
 
 
 class TrainerSettings(ServiceSettings):
@@ -16,7 +17,11 @@ class TrainerSettings(ServiceSettings):
 
     section: ClassVar[str] = "trainer"
 
-    address: ListenAddress = Field(
+    security: ListenSecurity = Field(
+        default_factory=ListenSecurity,
+        description="Certificate, tokens, and who may call; needed beyond loopback.",
+    )
+    address: BindAddress = Field(
         default=DEFAULT_ADDRESSES.trainer,
         description="host:port of the gRPC service; port 0 takes a free one.",
         examples=["127.0.0.1:7432"],
@@ -36,6 +41,8 @@ class TrainerSettings(ServiceSettings):
         description="Seconds that a run's process may live on after its last journal entry.",
         examples=[20.0],
     )
+
+    _is_secure = field_validator("address")(checked_listen_address)
 
     @property
     def state_dir(self) -> Path:

@@ -25,6 +25,9 @@ log = structlog.get_logger(__name__)
 RUN_COMMAND: Final = (sys.executable, "-m", "trainer_service.training.run")
 """What trains; `--run-dir DIR --control-fds R,W` is added."""
 
+EXPORT_COMMAND: Final = (sys.executable, "-m", "trainer_service.training.export_process")
+"""What exports a checkpoint; the same is added."""
+
 _KILL_PATIENCE_SECONDS: Final = 10.0
 
 _ENVIRONMENT: Final = {

@@ -32,11 +32,15 @@ class ChatRenderer:
         text = _apply(
             self._tokenizer, messages, add_generation_prompt=not continued, continue_final_message=continued
         )
-        return text, self._encode(text)
+        return text, self.encode(text)
+
+    def close(self, messages: Sequence[ChatMessage]) -> str:
+        """Renders a chat in which every turn is over, as a later prompt would show it."""
+        return _apply(self._tokenizer, messages)
 
     def feed(self, text: str) -> tuple[str, tuple[int, ...]]:
         """For tokenizers without a template: the text as it is, after the start token where there is one."""
-        token_ids = self._encode(text)
+        token_ids = self.encode(text)
         start = self._tokenizer.bos_token_id
         # Asked of the tokenizer itself, as some have a start token and do not use it; an end token, which
         # others add, would tell the model that there is nothing to write.
@@ -45,7 +49,12 @@ class ChatRenderer:
             return text, token_ids
         return f"{self._tokenizer.bos_token}{text}", (int(start), *token_ids)
 
-    def _encode(self, text: str) -> tuple[int, ...]:
+    def token_text(self, token_id: int) -> str:
+        """How a special token is written in a text."""
+        return str(self._tokenizer.convert_ids_to_tokens(token_id))
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of the text as it is; names of special tokens in it become those tokens."""
         return tuple(self._tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -16,8 +14,7 @@ from typing import Any
 from plaudit.errors import PlauditError
 from plaudit.types.statuses import ErrorCode
 from trainer_service.journal import CheckpointRemoved, CheckpointSaved, JournalEntry
-
-MANIFEST = "manifest.json"
+from trainer_service.training.sealing import MANIFEST, digest, seal, sync
 
 _FOLDER = re.compile(r"checkpoint-(\d{6,})")
 _ATTEMPT = re.compile(r"attempt-(\d+)")
@@ -74,10 +71,10 @@ class CheckpointStore:
                 shutil.rmtree(leftover)
         unfinished.mkdir(parents=True)
         write(unfinished)
-        size, digest = _seal(unfinished, step, prompts_consumed)
+        size, sha256 = seal(unfinished, {"step": step, "prompts_consumed": prompts_consumed})
         unfinished.rename(folder)
-        _sync(folder.parent)
-        self._announce(CheckpointSaved(step, str(uri), size, digest))
+        sync(folder.parent)
+        self._announce(CheckpointSaved(step, str(uri), size, sha256))
         self._prune()
 
     def _prune(self) -> None:
@@ -130,42 +127,20 @@ def open_checkpoint(artifact_root: Path, uri: str) -> Checkpoint:
         raise CheckpointError(f"{MANIFEST} of checkpoint {uri!r} is damaged; take an older one") from None
     for name, expected in manifest["files"].items():
         path = folder / name
-        if not path.is_file() or _digest(path) != expected["sha256"]:
+        if not path.is_file() or digest(path) != expected["sha256"]:
             raise CheckpointError(f"{name} of checkpoint {uri!r} is missing or damaged; take an older one")
     return Checkpoint(folder, manifest["step"], manifest["prompts_consumed"])
 
 
-def _seal(folder: Path, step: int, prompts_consumed: int) -> tuple[int, str]:
-    """Writes the manifest and brings all to disk; returns the size in bytes and the manifest's SHA-256."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    manifest = {
-        "step": step,
-        "prompts_consumed": prompts_consumed,
-        "files": {
-            path.relative_to(folder).as_posix(): {
-                "sha256": _digest(path),
-                "size_bytes": path.stat().st_size,
-            }
-            for path in files
-        },
-    }
-    path = folder / MANIFEST
-    path.write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
-    for file in [*files, path]:
-        _sync(file)
-    for inner in [*(p for p in folder.rglob("*") if p.is_dir()), folder]:
-        _sync(inner)
-    return sum(file.stat().st_size for file in [*files, path]), _digest(path)
+def newest_checkpoint(artifact_root: Path, attempt_uri: str) -> str | None:
+    """Address of the newest checkpoint of an attempt, or None where it has taken none."""
+    folders = [f for f in (artifact_root / attempt_uri).glob("checkpoint-*") if _FOLDER.fullmatch(f.name)]
+    newest = max(folders, key=lambda folder: step_of(folder.name), default=None)
+    return None if newest is None else f"{attempt_uri}/{newest.name}"
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def step_of(uri: str) -> int:
+    """The step that a checkpoint's address names."""
+    match = _FOLDER.fullmatch(uri.rpartition("/")[2])
+    assert match is not None, f"{uri} is no address of a checkpoint"
+    return int(match[1])

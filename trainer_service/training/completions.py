@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
@@ -30,6 +31,13 @@ SCHEMA = pa.schema(
         ("advantage", pa.float64()),
         # JSON list in the order of the job's rewards
         ("outcomes", pa.string()),
+        # From here on: what a reward needs besides, to score it again. JSON list of {"role", "content"}
+        ("messages", pa.string()),
+        # JSON object: the other columns of the dataset's row
+        ("columns", pa.string()),
+        ("prefill", pa.string()),
+        # "" where it is completion_text
+        ("raw_text", pa.string()),
     ]
 )
 
@@ -80,6 +88,12 @@ def _rows(rollout: ScoredRollout, attempt: int, mask_truncated: bool) -> list[di
                 "reward": float(rollout.rewards.sums_B[b]) if scored else None,
                 "advantage": float(rollout.advantages.advantages_B[b]) if moved else None,
                 "outcomes": json.dumps(_outcomes(rollout.scores_B[b]), ensure_ascii=False),
+                "messages": json.dumps(
+                    [asdict(message) for message in sample.prompt.messages], ensure_ascii=False
+                ),
+                "columns": json.dumps(dict(sample.prompt.columns), ensure_ascii=False),
+                "prefill": sample.completion.prefill,
+                "raw_text": sample.completion.raw_text,
             }
         )
     return rows

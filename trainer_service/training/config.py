@@ -12,6 +12,8 @@ from trl.trainer.grpo_config import GRPOConfig
 
 from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.types.hyperparameters import GrpoHyperparameters
+from plaudit.types.sft_hyperparameters import SftHyperparameters
+from plaudit.types.training_hyperparameters import TrainingHyperparameters
 
 GRADIENT_CHECKPOINTING_KWARGS: dict[str, Any] = {"use_reentrant": False}
 
@@ -69,17 +71,63 @@ def plan_training(
     not divide a rank's share of the batch.
     """
     h = hyperparameters
-    violations = []
+    too_few = None
     if row_count < h.prompts_per_step:
         fitting = row_count * h.rollouts_per_prompt
-        violations.append(
-            FieldViolation(
-                "hyperparameters.global_batch_size",
-                f"{h.global_batch_size} takes {h.prompts_per_step} prompts a step "
-                f"({h.rollouts_per_prompt} completions each), but the dataset has {row_count}; "
-                f"{fitting} would work",
-            )
+        too_few = (
+            f"{h.global_batch_size} takes {h.prompts_per_step} prompts a step "
+            f"({h.rollouts_per_prompt} completions each), but the dataset has {row_count}; "
+            f"{fitting} would work"
         )
+    return _plan(
+        h,
+        row_count=row_count,
+        prompts_per_step=h.prompts_per_step,
+        group_size=h.rollouts_per_prompt,
+        num_iterations=h.num_iterations,
+        micro_batch_size=micro_batch_size,
+        world_size=world_size,
+        too_few=too_few,
+    )
+
+
+def plan_imitation(
+    hyperparameters: SftHyperparameters, *, row_count: int, micro_batch_size: int, world_size: int = 1
+) -> TrainingPlan:
+    """Plans a run of sft over `row_count` examples: "prompts" and "completions" of the plan are examples.
+
+    Raises InvalidArgumentError where there are fewer examples than a step takes, or the micro-batch does not
+    divide a rank's share of the batch.
+    """
+    size = hyperparameters.global_batch_size
+    return _plan(
+        hyperparameters,
+        row_count=row_count,
+        prompts_per_step=size,
+        group_size=1,
+        num_iterations=1,
+        micro_batch_size=micro_batch_size,
+        world_size=world_size,
+        too_few=None
+        if row_count >= size
+        else f"{size} takes {size} examples a step, but there are {row_count}; {row_count} would work",
+    )
+
+
+def _plan(
+    h: TrainingHyperparameters,
+    *,
+    row_count: int,
+    prompts_per_step: int,
+    group_size: int,
+    num_iterations: int,
+    micro_batch_size: int,
+    world_size: int,
+    too_few: str | None,
+) -> TrainingPlan:
+    violations = []
+    if too_few is not None:
+        violations.append(FieldViolation("hyperparameters.global_batch_size", too_few))
     share, rest = divmod(h.global_batch_size, world_size)
     if rest or share % micro_batch_size:
         violations.append(
@@ -91,23 +139,23 @@ def plan_training(
         )
     if violations:
         raise InvalidArgumentError(violations)
-    rollouts = math.ceil(h.num_epochs * row_count / h.prompts_per_step)
-    total_steps = h.max_steps or rollouts * h.num_iterations
+    rollouts = math.ceil(h.num_epochs * row_count / prompts_per_step)
+    total_steps = h.max_steps or rollouts * num_iterations
     every = h.checkpoint_every * total_steps if h.checkpoint_every < 1 else h.checkpoint_every
     return TrainingPlan(
         row_count=row_count,
-        prompts_per_step=h.prompts_per_step,
-        group_size=h.rollouts_per_prompt,
+        prompts_per_step=prompts_per_step,
+        group_size=group_size,
         micro_batch_size=micro_batch_size,
         accumulation_steps=share // micro_batch_size,
-        num_iterations=h.num_iterations,
+        num_iterations=num_iterations,
         total_steps=total_steps,
-        checkpoint_steps=math.ceil(every / h.num_iterations) * h.num_iterations,
-        borrowed_prompts=0 if h.max_steps else rollouts * h.prompts_per_step - h.num_epochs * row_count,
+        checkpoint_steps=math.ceil(every / num_iterations) * num_iterations,
+        borrowed_prompts=0 if h.max_steps else rollouts * prompts_per_step - h.num_epochs * row_count,
     )
 
 
-def compute_dtype(hyperparameters: GrpoHyperparameters, device: torch.device) -> torch.dtype:
+def compute_dtype(hyperparameters: TrainingHyperparameters, device: torch.device) -> torch.dtype:
     """Type that the passes through the model compute in; the trained weights stay float32."""
     if hyperparameters.dtype == "auto":
         bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -116,11 +164,45 @@ def compute_dtype(hyperparameters: GrpoHyperparameters, device: torch.device) ->
     return torch.bfloat16 if bfloat16 else torch.float32
 
 
-def uses_gradient_checkpointing(hyperparameters: GrpoHyperparameters, device: torch.device) -> bool:
+def uses_gradient_checkpointing(hyperparameters: TrainingHyperparameters, device: torch.device) -> bool:
     """Whether activations are computed again in the backward pass, to save memory."""
     if hyperparameters.gradient_checkpointing == "auto":
         return device.type != "cpu"
     return hyperparameters.gradient_checkpointing == "on"
+
+
+def optimizer_arguments(hyperparameters: TrainingHyperparameters, device: torch.device) -> dict[str, Any]:
+    """What TRL's configurations have in common: precision, optimizer, and that records are ours."""
+    h = hyperparameters
+    return {
+        "use_cpu": device.type == "cpu",
+        "bf16": compute_dtype(h, device) is torch.bfloat16,
+        "fp16": False,
+        "seed": h.seed,
+        "gradient_checkpointing": uses_gradient_checkpointing(h, device),
+        "gradient_checkpointing_kwargs": GRADIENT_CHECKPOINTING_KWARGS,
+        "optim": "adamw_torch",
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.999,
+        "adam_epsilon": 1e-8,
+        "learning_rate": h.learning_rate,
+        # constant_with_warmup is constant where there is no warm-up
+        "lr_scheduler_type": "constant_with_warmup" if h.lr_scheduler == "constant" else h.lr_scheduler,
+        "warmup_steps": h.warmup_steps,
+        "weight_decay": h.weight_decay,
+        "max_grad_norm": h.max_grad_norm,
+        # Logs, checkpoints and evaluations are ours
+        "logging_strategy": "no",
+        "logging_nan_inf_filter": True,
+        "save_strategy": "no",
+        "eval_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        # The data are rows that are already tokenized
+        "remove_unused_columns": False,
+        "dataloader_num_workers": 0,
+        "dataloader_pin_memory": False,
+    }
 
 
 def grpo_config(
@@ -130,14 +212,9 @@ def grpo_config(
     h = hyperparameters
     return GRPOConfig(
         output_dir=str(scratch),
-        use_cpu=device.type == "cpu",
-        bf16=compute_dtype(h, device) is torch.bfloat16,
-        fp16=False,
-        seed=h.seed,
+        **optimizer_arguments(h, device),
         # The model's own dropout would make the policy that is trained another one than that which sampled.
         disable_dropout=True,
-        gradient_checkpointing=uses_gradient_checkpointing(h, device),
-        gradient_checkpointing_kwargs=GRADIENT_CHECKPOINTING_KWARGS,
         # Steps
         max_steps=plan.total_steps,
         per_device_train_batch_size=plan.micro_batch_size,
@@ -160,26 +237,6 @@ def grpo_config(
         mask_truncated_completions=False,
         # What could not be scored moves nothing, the routers of a mixture of experts included.
         router_aux_loss_coef=0.0,
-        # Optimizer; constant_with_warmup is constant where there is no warm-up
-        optim="adamw_torch",
-        adam_beta1=0.9,
-        adam_beta2=0.999,
-        adam_epsilon=1e-8,
-        learning_rate=h.learning_rate,
-        lr_scheduler_type="constant_with_warmup" if h.lr_scheduler == "constant" else h.lr_scheduler,
-        warmup_steps=h.warmup_steps,
-        weight_decay=h.weight_decay,
-        max_grad_norm=h.max_grad_norm,
-        # Logs, checkpoints and evaluations are ours
-        logging_strategy="no",
-        logging_nan_inf_filter=True,
-        save_strategy="no",
-        eval_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
+        # Completions are written by us
         log_completions=False,
-        # The data are rows that are already tokenized
-        remove_unused_columns=False,
-        dataloader_num_workers=0,
-        dataloader_pin_memory=False,
     )

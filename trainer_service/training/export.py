@@ -10,19 +10,22 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from peft.utils import CONFIG_NAME as ADAPTER_CONFIG
+from peft.utils import SAFETENSORS_WEIGHTS_NAME as ADAPTER_WEIGHTS
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from plaudit.errors import PlauditError
-from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.statuses import ErrorCode
-from trainer_service.training.models import load_policy
-
-WeightType = Literal["float32", "bfloat16"]
-"""Type of the weights in the files."""
+from plaudit.types.training_hyperparameters import TrainingHyperparameters
+from trainer_service.exported import WeightType
+from trainer_service.training.memory import free_memory_bytes
+from trainer_service.training.models import end_token_ids
+from trainer_service.training.starts import VerifiedInit, load_start
 
 MOST_DEVIATION: Final = {"float32": 1e-3, "bfloat16": 0.1}
 """How far the exported logits may lie from the policy's, as a part of the spread of the policy's logits."""
@@ -56,44 +59,119 @@ def export_model(
     folder: Path,
     *,
     base_model: str,
-    hyperparameters: GrpoHyperparameters,
+    hyperparameters: TrainingHyperparameters,
     probes: Sequence[Sequence[int]],
     device: torch.device,
+    inits: Sequence[VerifiedInit] = (),
     weight_type: WeightType = "float32",
 ) -> ExportReport:
     """Writes the policy of a verified `checkpoint` into `folder`, which appears when it is complete.
 
     Adapters are merged into the base model: for a base of 4 bits into its weights as the policy has them, so
-    that nothing is rounded again. `probes` are prompts as token ids, at least one. Raises ExportError where
-    the files do not write what the policy writes, or the policy writes what its base writes.
+    that nothing is rounded again. `inits` are the checkpoints that the job started from; what they made of
+    the base model is then what the policy is compared with. `probes` are prompts as token ids, at least one.
+    Raises ExportError where the files do not write what the policy writes, or the policy writes what its base
+    writes.
     """
-    if not probes:
-        raise ValueError("an export is checked on at least one prompt")
-    unfinished = folder.with_name(f".{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    base, tokenizer = load_policy(base_model, hyperparameters, device)
+    _check_probes(probes)
+    unfinished = _fresh(folder)
+    start = load_start(base_model, hyperparameters, device, inits)
+    base, tokenizer = start.model, start.tokenizer
     base_logits = _logits(base, probes)
-    model = _with_checkpoint(base, checkpoint, hyperparameters, device)
-    policy_logits = _logits(model, probes)
     if hyperparameters.load_in_4bit:
-        # peft would merge into 4 bits and round to them: the base is unpacked first, as the policy sees it.
-        del base, model
-        whole, _ = load_policy(base_model, hyperparameters, device)
-        whole.dequantize()  # type: ignore[no-untyped-call]
-        model = _with_checkpoint(whole, checkpoint, hyperparameters, device)
+        # peft would merge into 4 bits and round to them: the base is unpacked, as the policy sees it.
+        policy_logits = _logits(_with_checkpoint(base, checkpoint, hyperparameters, device), probes)
+        _check_room(base, device)
+        del start, base
+        base = load_start(base_model, hyperparameters, device, inits, unpacked=True).model
+        model = _with_checkpoint(base, checkpoint, hyperparameters, device)
+    else:
+        del start
+        model = _with_checkpoint(base, checkpoint, hyperparameters, device)
+        policy_logits = _logits(model, probes)
+    del base
     merged: Any = model.merge_and_unload() if isinstance(model, PeftModel) else model
+    del model
+    _name_ends(merged, tokenizer)
     merged.to(_TYPES[weight_type]).save_pretrained(unfinished)
     tokenizer.save_pretrained(unfinished)
-    del model, merged
-    report = _compare(unfinished, policy_logits, base_logits, probes, device)
+    # One whole model at a time: training may have needed no more memory than that.
+    del merged
+    exported_logits = _logits(_load(unfinished, device), probes)
+    report = _compared(exported_logits, policy_logits, base_logits)
     _judge(report, weight_type)
     _replace(unfinished, folder)
     return report
 
 
+def export_adapter(
+    checkpoint: Path,
+    folder: Path,
+    *,
+    base_model: str,
+    hyperparameters: TrainingHyperparameters,
+    probes: Sequence[Sequence[int]],
+    device: torch.device,
+    weight_type: WeightType = "float32",
+) -> ExportReport:
+    """Writes the adapters of a verified `checkpoint` alone, for the base model itself; as `export_model`.
+
+    The checkpoint must hold adapters, and they must have been trained on nothing but the base model.
+    """
+    _check_probes(probes)
+    unfinished = _fresh(folder)
+    start = load_start(base_model, hyperparameters, device)
+    base, tokenizer = start.model, start.tokenizer
+    base_logits = _logits(base, probes)
+    adapted = PeftModel.from_pretrained(base, checkpoint)
+    policy_logits = _logits(adapted, probes)
+    weights = load_file(checkpoint / ADAPTER_WEIGHTS)
+    save_file(
+        {name: weight.to(_TYPES[weight_type]) for name, weight in weights.items()},
+        unfinished / ADAPTER_WEIGHTS,
+        metadata={"format": "pt"},
+    )
+    shutil.copyfile(checkpoint / ADAPTER_CONFIG, unfinished / ADAPTER_CONFIG)
+    tokenizer.save_pretrained(unfinished)
+    reloaded = PeftModel.from_pretrained(adapted.unload(), unfinished)
+    report = _compared(_logits(reloaded, probes), policy_logits, base_logits)
+    _judge(report, weight_type)
+    _replace(unfinished, folder)
+    return report
+
+
+def _check_probes(probes: Sequence[Sequence[int]]) -> None:
+    if not probes:
+        raise ValueError("an export is checked on at least one prompt")
+
+
+def _fresh(folder: Path) -> Path:
+    """An empty folder beside `folder`, to be renamed to it."""
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    return unfinished
+
+
+def _check_room(packed: PreTrainedModel, device: torch.device) -> None:
+    needed = 4 * packed.num_parameters()
+    free = free_memory_bytes(device)
+    if needed > free:
+        raise ExportError(
+            f"the base of 4 bits takes {needed / 1e9:.1f} GB where it is unpacked to be merged, and "
+            f"{free / 1e9:.1f} GB are free on {device}; export the adapters alone, or on a machine with more "
+            "memory"
+        )
+
+
+def _name_ends(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Lets `generate` end where the policy was taught to end: a chat's turn may close with another token."""
+    ends = sorted(end_token_ids(model, tokenizer))
+    model.generation_config.eos_token_id = ends if len(ends) > 1 else ends[0]
+
+
 def _with_checkpoint(
-    base: PreTrainedModel, checkpoint: Path, hyperparameters: GrpoHyperparameters, device: torch.device
+    base: PreTrainedModel, checkpoint: Path, hyperparameters: TrainingHyperparameters, device: torch.device
 ) -> PreTrainedModel | PeftModel:
     if hyperparameters.lora_rank is not None:
         return PeftModel.from_pretrained(base, checkpoint)
@@ -119,16 +197,11 @@ def _logits(model: PreTrainedModel | PeftModel, probes: Sequence[Sequence[int]])
         ]
 
 
-def _compare(
-    folder: Path,
-    policy_logits: list[torch.Tensor],
-    base_logits: list[torch.Tensor],
-    probes: Sequence[Sequence[int]],
-    device: torch.device,
+def _compared(
+    exported_logits: list[torch.Tensor], policy_logits: list[torch.Tensor], base_logits: list[torch.Tensor]
 ) -> ExportReport:
-    exported_logits = _logits(_load(folder, device), probes)
     return ExportReport(
-        probes=len(probes),
+        probes=len(policy_logits),
         spread=float(torch.cat(policy_logits).std()),
         from_policy=_largest_difference(exported_logits, policy_logits),
         from_base=_largest_difference(policy_logits, base_logits),

@@ -8,6 +8,8 @@ import torch
 
 from plaudit.errors import InvalidArgumentError, PlauditError
 from plaudit.types.hyperparameters import GrpoHyperparameters
+from plaudit.types.methods import Hyperparameters
+from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import ErrorCode
 from trainer_service.journal import RunError
 
@@ -24,9 +26,26 @@ class RewardUnavailableError(PlauditError):
     code = ErrorCode.REWARD_UNAVAILABLE
 
 
-def describe_failure(error: Exception, hyperparameters: GrpoHyperparameters) -> RunError:
+class PreflightFailedError(PlauditError):
+    """A preflight found what would make the run worthless. The message names all of it."""
+
+    default_reason = "PREFLIGHT_FAILED"
+    code = ErrorCode.PREFLIGHT_FAILED
+
+    @classmethod
+    def of(cls, report: PreflightReport) -> PreflightFailedError:
+        """The error of a report with critical findings."""
+        found = [finding.message for finding in report.critical]
+        listed = found[0] if len(found) == 1 else "; ".join(f"({i}) {m}" for i, m in enumerate(found, 1))
+        return cls(
+            f"the preflight stopped the job before its first step: {listed}. Mend it and resume the job, or "
+            'submit it with preflight "warn" to train all the same'
+        )
+
+
+def describe_failure(error: Exception, hyperparameters: Hyperparameters) -> RunError:
     """Why the run failed. The traceback is the caller's to log; it does not belong in a journal."""
-    if _is_out_of_memory(error):
+    if is_out_of_memory(error):
         return RunError(ErrorCode.OUT_OF_MEMORY, _out_of_memory_message(hyperparameters))
     if isinstance(error, InvalidArgumentError):
         return RunError(ErrorCode.CONFIG_ERROR, error.message)
@@ -44,23 +63,27 @@ def describe_failure(error: Exception, hyperparameters: GrpoHyperparameters) -> 
     )
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, of the machine or of its accelerator."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(text in str(error) for text in _CPU_ALLOCATION_FAILED)
     )
 
 
-def _out_of_memory_message(h: GrpoHyperparameters) -> str:
+def _out_of_memory_message(h: Hyperparameters) -> str:
     micro = "chosen by the trainer" if h.micro_batch_size is None else str(h.micro_batch_size)
-    knobs = [
-        f"a smaller micro_batch_size (it is {micro})",
-        f"a smaller max_response_length (it is {h.max_response_length}) or max_prompt_length "
-        f"(it is {h.max_prompt_length})",
-    ]
+    knobs = [f"a smaller micro_batch_size (it is {micro})"]
+    if isinstance(h, GrpoHyperparameters):
+        knobs.append(
+            f"a smaller max_response_length (it is {h.max_response_length}) or max_prompt_length "
+            f"(it is {h.max_prompt_length})"
+        )
+    else:
+        knobs.append(f"a smaller max_length (it is {h.max_length})")
     if h.gradient_checkpointing != "on":
         knobs.append('gradient_checkpointing "on"')
     if h.lora_rank is None:
         knobs.append("lora_rank, for example 16, which needs no optimizer state for the base weights")
-    if h.lora_rank is None and h.kl_coef:
+    if isinstance(h, GrpoHyperparameters) and h.lora_rank is None and h.kl_coef:
         knobs.append("kl_coef 0, which loads no reference model")
     return f"memory ran out; what helps: {'; '.join(knobs)}; or a smaller base model"

@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from plaudit.types.hyperparameters import GrpoHyperparameters
+from plaudit.types.training_hyperparameters import TrainingHyperparameters
 
 USABLE_FRACTION = 0.5
 """Share of the free memory that activations may take; the rest is for what the estimate does not see."""
@@ -37,12 +38,33 @@ def choose_micro_batch_size(
 
     `longest_prompt` is in tokens. Weights must be loaded; gradients and optimizer states are reckoned with.
     """
+    return choose_rows_per_pass(
+        hyperparameters,
+        model,
+        longest_row=longest_prompt + hyperparameters.max_response_length,
+        with_reference=hyperparameters.kl_coef > 0,
+        bytes_per_value=bytes_per_value,
+        gradient_checkpointing=gradient_checkpointing,
+        world_size=world_size,
+    )
+
+
+def choose_rows_per_pass(
+    hyperparameters: TrainingHyperparameters,
+    model: PreTrainedModel,
+    *,
+    longest_row: int,
+    with_reference: bool,
+    bytes_per_value: int,
+    gradient_checkpointing: bool,
+    world_size: int = 1,
+) -> int:
+    """The same for rows of at most `longest_row` tokens, with or without a reference model beside."""
     if hyperparameters.micro_batch_size is not None:
         return hyperparameters.micro_batch_size
     share = max(hyperparameters.global_batch_size // world_size, 1)
-    tokens = longest_prompt + hyperparameters.max_response_length
-    per_row = tokens * _bytes_per_token(model, bytes_per_value, gradient_checkpointing)
-    free = free_memory_bytes(model.device) - _optimizer_bytes(hyperparameters, model)
+    per_row = longest_row * _bytes_per_token(model, bytes_per_value, gradient_checkpointing)
+    free = free_memory_bytes(model.device) - _optimizer_bytes(hyperparameters, model, with_reference)
     fitting = max(int(USABLE_FRACTION * free / per_row), 1)
     limit = min(fitting, share, LARGEST_MICRO_BATCH)
     return max(rows for rows in range(1, limit + 1) if share % rows == 0)
@@ -70,11 +92,13 @@ def _bytes_per_token(model: PreTrainedModel, bytes_per_value: int, gradient_chec
     return int(values * bytes_per_value)
 
 
-def _optimizer_bytes(hyperparameters: GrpoHyperparameters, model: PreTrainedModel) -> int:
+def _optimizer_bytes(
+    hyperparameters: TrainingHyperparameters, model: PreTrainedModel, with_reference: bool
+) -> int:
     """Gradients and Adam's two moments in float32, and the reference model where there is one."""
     weights = sum(parameter.numel() for parameter in model.parameters())
     if hyperparameters.lora_rank is not None:
         # Adapters of rank r on every projection: about 2 r / hidden of the weights, and never large.
         return weights // 10
-    copies = 4 if hyperparameters.kl_coef else 3
+    copies = 4 if with_reference else 3
     return 4 * copies * weights

@@ -23,8 +23,8 @@ from transformers import (
 from transformers.pytorch_utils import Conv1D
 
 from plaudit.errors import InvalidArgumentError, PlauditError
-from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.statuses import ErrorCode
+from plaudit.types.training_hyperparameters import TrainingHyperparameters
 from trainer_service.training._rollout_chat import turn_end_token_id
 from trainer_service.training._rollout_loop import base_model as unwrapped
 from trainer_service.training.config import compute_dtype
@@ -46,7 +46,7 @@ class ModelError(PlauditError):
 
 
 def load_policy(
-    base_model: str, hyperparameters: GrpoHyperparameters, device: torch.device
+    base_model: str, hyperparameters: TrainingHyperparameters, device: torch.device
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Loads "builtin:tiny", a folder, or a model of the hub: trained weights in float32, on `device`.
 
@@ -89,7 +89,9 @@ def load_policy(
     return model, tokenizer
 
 
-def _quantization(hyperparameters: GrpoHyperparameters, device: torch.device) -> BitsAndBytesConfig | None:
+def _quantization(
+    hyperparameters: TrainingHyperparameters, device: torch.device
+) -> BitsAndBytesConfig | None:
     if not hyperparameters.load_in_4bit:
         return None
     return BitsAndBytesConfig(  # type: ignore[no-untyped-call]  # transformers annotates it in part
@@ -138,10 +140,8 @@ def check_lengths(model: nn.Module, longest_prompt: int, max_response_length: in
     Positions that are computed (rotary, alibi) have no such end. Lengths are in tokens. Raises
     InvalidArgumentError with a `max_response_length` that works, or ModelError where none does.
     """
-    config = unwrapped(model).config.get_text_config(decoder=True)
-    if "rope_parameters" in config.to_dict() or not isinstance(
-        positions := getattr(config, "max_position_embeddings", None), int
-    ):
+    positions = _learned_positions(model)
+    if positions is None:
         return
     room = positions - longest_prompt
     if room < 1:
@@ -157,7 +157,30 @@ def check_lengths(model: nn.Module, longest_prompt: int, max_response_length: in
         )
 
 
-def lora_config(model: nn.Module, hyperparameters: GrpoHyperparameters) -> LoraConfig:
+def check_example_length(model: nn.Module, longest: int) -> None:
+    """Refuses examples of sft that are longer than a model with learned positions reads, in tokens.
+
+    Raises InvalidArgumentError with a `max_length` that works.
+    """
+    positions = _learned_positions(model)
+    if positions is not None and longest > positions:
+        raise InvalidArgumentError.of(
+            "hyperparameters.max_length",
+            f"an example has {longest} tokens, and the model reads at most {positions}; {positions} would "
+            "work",
+        )
+
+
+def _learned_positions(model: nn.Module) -> int | None:
+    """How many tokens a model with learned positions reads; None where positions are computed."""
+    config = unwrapped(model).config.get_text_config(decoder=True)
+    positions = getattr(config, "max_position_embeddings", None)
+    if "rope_parameters" in config.to_dict() or not isinstance(positions, int):
+        return None
+    return positions
+
+
+def lora_config(model: nn.Module, hyperparameters: TrainingHyperparameters) -> LoraConfig:
     """Adapters of rank `lora_rank`, which must be set, on the attention and MLP projections of `model`.
 
     Where an architecture names them otherwise, on what peft adapts by default. Raises ModelError where

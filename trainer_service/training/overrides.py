@@ -20,6 +20,7 @@ from bitsandbytes.nn.modules import Linear4bit
 from transformers import Trainer
 from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.sft_trainer import SFTTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def completion_positions_only() -> Iterator[None]:
 
 
 DEPENDENCIES: tuple[Dependency, ...] = (
-    # Overridden in trainer.py
+    # Overridden in trainer.py and run_trainer.py
     Dependency(
         GRPOTrainer.__init__,
         "overridden",
@@ -121,6 +122,37 @@ DEPENDENCIES: tuple[Dependency, ...] = (
         "keeps the norm before clipping, to be checked",
         "27e2667f3741dab8749c8cf57583d1fe783e0a6c848b0e5199895a481b1ad6d9",
     ),
+    # Overridden in sft/trainer.py and run_trainer.py
+    Dependency(
+        SFTTrainer.__init__,
+        "overridden",
+        "hands over what our methods need before TRL's constructor calls them",
+        "76d729b676b4c752204a74e0fe02714db0c5b7968487d1efc8812c353bcae91e",
+    ),
+    Dependency(
+        Trainer._get_train_sampler,
+        "overridden",
+        "one order for the whole run, reseeded each pass, so that a resumed run sees the same examples",
+        "f3d15b81f2b00da7dfe2bb12807bc04a9d2cd15ba067975f85ff588194f028e5",
+    ),
+    Dependency(
+        Trainer.get_batch_samples,
+        "overridden",
+        "micro-batches of like length, and the trained tokens of the whole step for every model",
+        "c2e656129b2b0a554ae817ee61920d5d25e0ebdf23a4a22193ae6f5d9d94122e",
+    ),
+    Dependency(
+        SFTTrainer.compute_loss,
+        "overridden",
+        "scores trained positions only, on the CPU too; sums the step's metrics over its tokens",
+        "fc5223add31c7409c83a2fc5b7fe67ebe7cca9abde3b1abec6d807f15d8b923b",
+    ),
+    Dependency(
+        SFTTrainer._save_checkpoint,
+        "overridden",
+        "complete or not there, and without a pickle of settings",
+        "4ed3621b6867c9ca07d0f075d23e27d28df52789d7c6c19acb17e2eda70fd437",
+    ),
     # Patched
     Dependency(
         trl_utils.add_fused_lm_head,
@@ -158,6 +190,30 @@ DEPENDENCIES: tuple[Dependency, ...] = (
         "relied on",
         "calls _compute_loss and scales nothing",
         "adf7308e034ac6c46b42bb6808bc89b5496af951843bc803b33aa032b93f9f0b",
+    ),
+    Dependency(
+        SFTTrainer.log,
+        "relied on",
+        "empties _metrics when it logs, which we do instead",
+        "aa94fde9ecf0711da2df9b16f2251444b27a4fd3b724c2f19559a865baf6bf1c",
+    ),
+    Dependency(
+        SFTTrainer._reject_skip_prepare_without_labels,
+        "relied on",
+        "takes a dataset that holds numbers only, as batches are made by us",
+        "22a8eca8844cb3e65527531ecf8350329a4460aa7d014a72aeb7ab9246af88d3",
+    ),
+    Dependency(
+        Trainer.training_step,
+        "relied on",
+        "divides no loss that loss_is_scaled_for_ga says is scaled",
+        "caa7e68f3335f9ae94284201718bce0d3b2c63cf7dfcf36669933bc8baf3c624",
+    ),
+    Dependency(
+        Trainer._get_dataloader,
+        "relied on",
+        "gives the sampler's numbers to get_batch_samples, in its order",
+        "f883f6926ea3d68e54f9e0b53e3ef94a1cd30db71fc13fa2f8eb619f972bc049",
     ),
     Dependency(
         trl_utils.split_tensor_dict,

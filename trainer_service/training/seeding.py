@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 
 import torch
 from torch.utils.data import Sampler
@@ -15,6 +15,12 @@ def pass_order(seed: int, number: int, row_count: int) -> list[int]:
     """Order of the rows in pass `number` over the dataset, counted from 0."""
     generator = torch.Generator().manual_seed(seed + number)
     return torch.randperm(row_count, generator=generator).tolist()
+
+
+def rows_in_passes(seed: int, row_count: int) -> Iterator[int]:
+    """Rows in the order in which a run takes them: pass after pass over the dataset, without an end."""
+    for number in count():
+        yield from pass_order(seed, number, row_count)
 
 
 class RunSampler(Sampler[int]):
@@ -35,15 +41,9 @@ class RunSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         plan = self._plan
-        rows = self._rows()
+        rows = rows_in_passes(self._seed, plan.row_count)
         for _ in range(plan.rollout_count):
             batch = list(islice(rows, plan.prompts_per_step))
             repeated = [row for row in batch for _ in range(plan.group_size)]
             for _ in range(plan.micro_steps_per_rollout):
                 yield from repeated
-
-    def _rows(self) -> Iterator[int]:
-        number = 0
-        while True:
-            yield from pass_order(self._seed, number, self._plan.row_count)
-            number += 1

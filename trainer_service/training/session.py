@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -15,10 +14,12 @@ from transformers.utils.logging import disable_progress_bar
 
 from plaudit.errors import FailedPreconditionError, PermissionDeniedError, UnauthenticatedError
 from plaudit.scoring import RewardScorer
+from plaudit.service import Secrets
+from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.statuses import RunState
-from trainer_service.journal import RunStateChanged
+from trainer_service.journal import PreflightFinished, RunStateChanged
 from trainer_service.run_directory import RunStart
-from trainer_service.training.checkpoints import CheckpointStore, open_checkpoint
+from trainer_service.training.checkpoints import open_checkpoint
 from trainer_service.training.completions import write_completions
 from trainer_service.training.config import (
     TrainingPlan,
@@ -28,25 +29,32 @@ from trainer_service.training.config import (
     uses_gradient_checkpointing,
 )
 from trainer_service.training.dataset import read_rows
-from trainer_service.training.failures import RewardUnavailableError
+from trainer_service.training.failures import PreflightFailedError, RewardUnavailableError
 from trainer_service.training.memory import choose_micro_batch_size
-from trainer_service.training.models import end_token_ids, load_policy, lora_config
+from trainer_service.training.models import end_token_ids, lora_config
+from trainer_service.training.peers import PeerWatch
+from trainer_service.training.preflight import Preflight, describe_preflight
 from trainer_service.training.prompts import PreparedPrompt, prepare_prompts
+from trainer_service.training.release import release_final_model
 from trainer_service.training.reporting import RunReporter
 from trainer_service.training.rollout import check_against_generate
 from trainer_service.training.samples import ScoredRollout, partly_applicable
 from trainer_service.training.scores import TURN_SECONDS
+from trainer_service.training.sft.session import SftSession
+from trainer_service.training.stages import (
+    PauseBeforeTrainingError,
+    checkpoint_store,
+    circumstances,
+    device_name,
+    enter_stage,
+    train_to_the_end,
+)
+from trainer_service.training.starts import load_start, verify_inits
 from trainer_service.training.steps import StepLedger, StepRules, describe_failures
 from trainer_service.training.trainer import GrpoTrainer, Policy
 
 REWARD_PATIENCE_SECONDS = 600.0
 """How long a run waits, before its first step, for reward servers that are not up."""
-
-_VERSIONED = ("plaudit", "torch", "transformers", "trl", "peft", "accelerate")
-
-
-class _PauseBeforeTrainingError(Exception):
-    """A pause was asked for while there was nothing to save yet."""
 
 
 def train(start: RunStart, run_dir: Path, reporter: RunReporter) -> RunStateChanged:
@@ -56,22 +64,35 @@ def train(start: RunStart, run_dir: Path, reporter: RunReporter) -> RunStateChan
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]
     disable_datasets_progress_bar()
+    try:
+        if start.spec.method == "sft":
+            end = SftSession(start, run_dir, reporter).run()
+        else:
+            end = _train_by_rewards(start, run_dir, reporter)
+    except PauseBeforeTrainingError:
+        return RunStateChanged(RunState.PAUSED, reason="asked to pause before training began")
+    if end.state is RunState.COMPLETED:
+        # Here, where nothing holds the trainer's memory any more.
+        release_final_model(start, reporter)
+    return end
+
+
+def _train_by_rewards(start: RunStart, run_dir: Path, reporter: RunReporter) -> RunStateChanged:
     scorer = RewardScorer(
         start.spec.rewards,
         session_scope=f"{start.run_id}-0",
         job_id=start.job_id,
         model=start.spec.base_model,
+        secrets=None if start.secrets_dir is None else Secrets(start.secrets_dir),
     )
     # Connections are made while data and model load.
     with scorer:
-        try:
-            return _Session(start, run_dir, reporter, scorer).run()
-        except _PauseBeforeTrainingError:
-            return RunStateChanged(RunState.PAUSED, reason="asked to pause before training began")
+        return _Session(start, run_dir, reporter, scorer).run()
 
 
 class _Session:
     def __init__(self, start: RunStart, run_dir: Path, reporter: RunReporter, scorer: RewardScorer) -> None:
+        assert isinstance(start.spec.hyperparameters, GrpoHyperparameters)
         self._start = start
         self._spec = start.spec
         self._h = start.spec.hyperparameters
@@ -80,15 +101,17 @@ class _Session:
         self._scorer = scorer
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._weights = {target.binding.name: target.binding.weight for target in self._spec.rewards}
-        self._told_counters = scorer.counters()
-        self._told_versions: dict[str, str] = {}
+        self._peers = PeerWatch(scorer, reporter)
+        self._ledger = StepLedger(self._h.clip_epsilon)
         self._warned_partly: set[str] = set()
 
     def run(self) -> RunStateChanged:
         self._enter_stage("loading the dataset")
         rows = list(read_rows(self._start.artifact_root, self._spec.dataset))
         self._enter_stage("loading the model")
-        model, tokenizer = load_policy(self._spec.base_model, self._h, self._device)
+        inits = verify_inits(self._start.artifact_root, self._spec.init_checkpoints)
+        begin = load_start(self._spec.base_model, self._h, self._device, inits)
+        model, tokenizer = begin.model, begin.tokenizer
         self._enter_stage("preparing the prompts")
         prepared = prepare_prompts(rows, tokenizer, max_prompt_length=self._h.max_prompt_length)
         prompts = prepared.prompts
@@ -103,31 +126,26 @@ class _Session:
             end_token_ids=end_token_ids(model, tokenizer),
             adapter=None if self._h.lora_rank is None else lora_config(model, self._h),
             rollout=check.rollout,
+            is_reference=begin.is_merged,
         )
-        # transformers sets it for models of the hub only.
-        revision = getattr(model.config, "_commit_hash", None)
-        self._tell_plan(plan, prompts, prepared.truncated_count, check.detail, revision)
+        self._tell_plan(model, plan, prompts, prepared.truncated_count, check.detail)
         checkpoint = None
         if self._start.checkpoint_uri:
             self._enter_stage("verifying the checkpoint")
             checkpoint = open_checkpoint(self._start.artifact_root, self._start.checkpoint_uri)
         self._await_rewards()
+        if checkpoint is None and self._spec.preflight != "off":
+            with torch.autocast(self._device.type, dtype, enabled=dtype is not torch.float32):
+                self._preflight(policy, prompts)
         self._enter_stage("building the trainer")
         trainer, rules = self._trainer(policy, plan, prompts)
         self._enter_stage("")
-        self._reporter.starts_at(checkpoint.step if checkpoint else 0, plan.total_steps)
-        self._reporter.enter(RunState.RUNNING)
-        trainer.train(resume_from_checkpoint=str(checkpoint.folder) if checkpoint else None)
-        if trainer.state.global_step < plan.total_steps:
-            assert rules.pause_reason is not None, "training stopped early without a reason"
-            return RunStateChanged(RunState.PAUSED, reason=rules.pause_reason)
-        return RunStateChanged(RunState.COMPLETED)
+        end = train_to_the_end(trainer, rules, plan, checkpoint, self._reporter)
+        self._peers.look(at_end=True)
+        return end
 
     def _enter_stage(self, detail: str) -> None:
-        self._reporter.check()
-        if self._reporter.pause_requested:
-            raise _PauseBeforeTrainingError
-        self._reporter.waiting_for(detail)
+        enter_stage(self._reporter, detail)
 
     def _plan(self, model: PreTrainedModel, prompts: Sequence[PreparedPrompt]) -> TrainingPlan:
         micro_batch_size = choose_micro_batch_size(
@@ -153,15 +171,32 @@ class _Session:
                     )
         except (FailedPreconditionError, UnauthenticatedError, PermissionDeniedError) as error:
             raise RewardUnavailableError(error.message) from error
-        self._told_versions = self._scorer.server_versions()
-        self._reporter.log("info", "every reward server is there", versions=self._told_versions)
+        self._peers.look()
+        versions = self._scorer.server_versions()
+        self._reporter.log("info", "every reward server is there", versions=versions)
+
+    def _preflight(self, policy: Policy, prompts: Sequence[PreparedPrompt]) -> None:
+        """Has the base model write, and every reward score, a little. Raises PreflightFailedError."""
+        report = Preflight(
+            policy,
+            prompts,
+            self._h,
+            scorer=self._scorer,
+            weights=self._weights,
+            keep_watch=self._enter_stage,
+            should_stop=lambda: self._reporter.cancel_requested or self._reporter.pause_requested,
+        ).run()
+        self._enter_stage("")
+        self._reporter.append(PreflightFinished(report))
+        self._reporter.log("info", describe_preflight(report))
+        if report.critical and self._spec.preflight == "stop":
+            raise PreflightFailedError.of(report)
 
     def _trainer(
         self, policy: Policy, plan: TrainingPlan, prompts: Sequence[PreparedPrompt]
     ) -> tuple[GrpoTrainer, StepRules]:
-        ledger = StepLedger(self._h.clip_epsilon)
         rules = StepRules(
-            ledger=ledger,
+            ledger=self._ledger,
             plan=plan,
             reward_names=tuple(self._weights),
             max_unscored_fraction=self._h.max_unscored_fraction,
@@ -177,16 +212,10 @@ class _Session:
             prompts=prompts,
             reward_weights=self._weights,
             scorer=self._scorer,
-            watch=self._reporter,
-            ledger=ledger,
+            watch=self._peers,
+            ledger=self._ledger,
             rules=rules,
-            checkpoints=CheckpointStore(
-                self._start.artifact_root,
-                job_id=self._start.job_id,
-                attempt=self._start.attempt,
-                keep=self._h.checkpoint_keep,
-                announce=self._reporter.append,
-            ),
+            checkpoints=checkpoint_store(self._start, self._reporter),
             on_scored=self._note_rollout,
         )
         return trainer, rules
@@ -209,6 +238,7 @@ class _Session:
                 f"step {rollout.step}: {unscored} of {len(rollout.samples_B)} completions could not be "
                 f"scored, and teach nothing: {describe_failures(rollout)}",
                 step=rollout.step,
+                trace_id=self._scorer.trace_id(rollout.step),
             )
         for name in sorted(partly_applicable(rollout, self._weights) - self._warned_partly):
             self._warned_partly.add(name)
@@ -218,46 +248,26 @@ class _Session:
                 "compared by different sums",
                 step=rollout.step,
             )
-        self._note_servers()
-
-    def _note_servers(self) -> None:
-        counters = self._scorer.counters()
-        if counters != self._told_counters:
-            self._told_counters = counters
-            self._reporter.log("info", "what went wrong with reward servers so far", **asdict(counters))
-        versions = self._scorer.server_versions()
-        for name, now in versions.items():
-            before = self._told_versions.get(name)
-            if before is not None and before != now:
-                self._reporter.log(
-                    "warning", f"reward server {name} changed from version {before} to {now} in mid-run"
-                )
-        self._told_versions |= versions
+        self._peers.look()
+        self._ledger.peer_metrics = self._peers.step_metrics()
 
     def _tell_plan(
         self,
+        model: PreTrainedModel,
         plan: TrainingPlan,
         prompts: Sequence[PreparedPrompt],
         truncated: int,
         rollout_check: str,
-        model_revision: str | None,
     ) -> None:
         """The run's record: what it will do, on what, by which versions."""
-        device = "cpu" if self._device.type == "cpu" else torch.cuda.get_device_name(self._device)
         self._reporter.log(
             "info",
             f"{plan.total_steps} steps of {plan.global_batch_size} completions "
             f"({plan.group_size} for each of {plan.prompts_per_step} prompts) over {len(prompts)} prompts, "
-            f"{plan.micro_batch_size} at once on {device}",
+            f"{plan.micro_batch_size} at once on {device_name(self._device)}",
             plan=asdict(plan),
-            device=device,
-            threads=torch.get_num_threads(),
-            compute_dtype=str(compute_dtype(self._h, self._device)).removeprefix("torch."),
-            dataset=self._spec.dataset.model_dump(),
-            base_model=self._spec.base_model,
-            model_revision=model_revision,
             rollout=rollout_check,
-            versions={name: version(name) for name in _VERSIONED},
+            **circumstances(self._start, model, self._device),
         )
         if plan.borrowed_prompts:
             self._reporter.log(

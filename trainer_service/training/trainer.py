@@ -9,15 +9,13 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import gather
 from datasets import Dataset
 from peft import PeftConfig
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -32,6 +30,7 @@ from trainer_service.training.forward import token_log_probs
 from trainer_service.training.masking import LOSS_SCALE, Batch, mask_batch, micro_batches
 from trainer_service.training.prompts import PreparedPrompt, decode_completion
 from trainer_service.training.rollout import FinishedRow, Rollout, RolloutSettings, RolloutStopped
+from trainer_service.training.run_trainer import RunTrainer
 from trainer_service.training.samples import RewardTable, Sample, ScoredRollout, tabulate
 from trainer_service.training.sampling import KeyedUniforms
 from trainer_service.training.scores import Scorer, Watch, collect, submit
@@ -41,16 +40,32 @@ from trainer_service.training.steps import StepLedger, StepRules
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The model to train, and how it writes. `adapter`: None for full fine-tuning."""
+    """The model to train, and how it writes. `adapter`: None for full fine-tuning.
+
+    `is_reference`: where all weights are trained, the KL term is taken from the model as it is here, and not
+    from the base model whose name it bears.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     end_token_ids: frozenset[int]
     adapter: PeftConfig | None
     rollout: Rollout
+    is_reference: bool = False
+
+    def sampling(self, hyperparameters: GrpoHyperparameters) -> RolloutSettings:
+        """How its completions are sampled in training."""
+        return RolloutSettings(
+            max_response_length=hyperparameters.max_response_length,
+            temperature=hyperparameters.temperature,
+            top_p=hyperparameters.top_p,
+            top_k=hyperparameters.top_k,
+            end_token_ids=self.end_token_ids,
+            pad_token_id=self.tokenizer.pad_token_id,
+        )
 
 
-class GrpoTrainer(GRPOTrainer):
+class GrpoTrainer(RunTrainer, GRPOTrainer):
     """One run's training loop: `train()` returns at the last step or a pause, or raises RunCancelledError."""
 
     def __init__(
@@ -78,18 +93,11 @@ class GrpoTrainer(GRPOTrainer):
         self._reward_weights = dict(reward_weights)
         self._scorer = scorer
         self._watch = watch
-        self._ledger = ledger
+        self._record = self._ledger = ledger
         self._checkpoints = checkpoints
         self._on_scored = on_scored
         self._takes_positions = "position_ids" in inspect.signature(type(policy.model).forward).parameters
-        self._rollout_settings = RolloutSettings(
-            max_response_length=hyperparameters.max_response_length,
-            temperature=hyperparameters.temperature,
-            top_p=hyperparameters.top_p,
-            top_k=hyperparameters.top_k,
-            end_token_ids=policy.end_token_ids,
-            pad_token_id=policy.tokenizer.pad_token_id,
-        )
+        self._rollout_settings = policy.sampling(hyperparameters)
         self._pending = _PendingRollout(step=0, first_index=0, prompts_B=[])
         self._micro_batches: list[Batch] = []
         self._policy_pass: tuple[torch.Tensor, torch.Tensor] = torch.empty(0), torch.empty(0)
@@ -103,12 +111,10 @@ class GrpoTrainer(GRPOTrainer):
             peft_config=policy.adapter,
             callbacks=[rules],
         )
-        self.remove_callback(PrinterCallback)
-        if hyperparameters.load_in_4bit:
-            # TRL makes the adapters of a quantised base bfloat16, in which small steps are lost.
-            for parameter in self.accelerator.unwrap_model(self.model).parameters():
-                if parameter.requires_grad:
-                    parameter.data = parameter.data.float()
+        self._settle()
+        if policy.is_reference and self.ref_model is not None:
+            # TRL has loaded the base model, and this policy starts elsewhere.
+            self.ref_model.load_state_dict(policy.model.state_dict())
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> RunSampler:
         return RunSampler(self._plan, self._hyperparameters.seed)
@@ -262,22 +268,6 @@ class GrpoTrainer(GRPOTrainer):
         loss: torch.Tensor = super()._compute_loss(model, inputs) * inputs[LOSS_SCALE]  # type: ignore[no-untyped-call]
         self._ledger.statistics.add(inputs, loss.detach(), *self._policy_pass)
         return loss
-
-    def _get_grad_norm(self, model: torch.nn.Module, grad_norm: torch.Tensor | None = None) -> float:
-        norm = float(super()._get_grad_norm(model, grad_norm=grad_norm))  # type: ignore[no-untyped-call]
-        self._ledger.grad_norm = norm
-        return norm
-
-    def _save_checkpoint(self, model: torch.nn.Module, trial: object) -> None:
-        step = self.state.global_step
-        self._checkpoints.save(step, self._plan.prompts_consumed(step), self._write_checkpoint)
-
-    def _write_checkpoint(self, folder: Path) -> None:
-        self.accelerator.unwrap_model(self.model).save_pretrained(folder)
-        self._tokenizer.save_pretrained(folder)
-        self._save_optimizer_and_scheduler(str(folder))
-        self._save_rng_state(str(folder))
-        self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
 
 
 @dataclass

@@ -16,6 +16,11 @@ async def sum_is_right(item: Item) -> float:
     return float(bool(numbers) and int(numbers[-1]) == item.columns["answer"])
 
 
+@reward(description="1 for the right sum in brackets alone, which the embedded model never writes.")
+async def bracketed_sum(item: Item) -> float:
+    return float(item.text == f"[{item.columns['answer']}]")
+
+
 @reward(description="Length in characters, between 0 and 1.")
 async def brevity(item: Item) -> float:
     return 1.0 / (1 + len(item.text))
@@ -57,4 +62,8 @@ async def slow(item: Item) -> float:
 
 
 if __name__ == "__main__":
-    serve([sum_is_right, brevity, flaky, broken, dear, nan_for_odd, even_only, slow], name="odd", version="1")
+    serve(
+        [sum_is_right, bracketed_sum, brevity, flaky, broken, dear, nan_for_odd, even_only, slow],
+        name="odd",
+        version="1",
+    )

@@ -77,11 +77,12 @@ def check_metrics(steps):
     expected = {getattr(names, name) for name in dir(names) if name.isupper()}
     expected = {name for name in expected if isinstance(name, str)}
     for reward in ("sum_is_right", "flaky"):
-        for part in ("mean", "std", "failed_fraction", "latency_p95_seconds"):
+        for part in ("mean", "std", "failed_fraction", "latency_p95_seconds", "protocol_errors"):
             expected.add(names.reward_metric(reward, part))
     for step in steps:
         assert set(step.metrics) == expected
         assert step.metrics["reward/flaky/failed_fraction"] == 6 / 16
+        assert step.metrics["reward/flaky/protocol_errors"] == 0.0  # a failure is no breach of contract
         assert step.metrics["reward/sum_is_right/failed_fraction"] == 0.0
         assert step.metrics["unscored_fraction"] == 6 / 16
         assert step.metrics["reward/flaky/mean"] == 2.0  # of 1 2 4 0 2 3 0 1 3 4

@@ -53,17 +53,19 @@ async def test_commands_arrive(children: list[Child]) -> None:
         child := Child(
             "print(control.pause_requested, control.cancel_grace_seconds, flush=True)\n"
             "while not control.pause_requested: time.sleep(0.01)\n"
-            "print(control.cancel_requested)\n"
+            "print(control.cancel_requested, flush=True)\n"
             "while not control.cancel_requested: time.sleep(0.01)\n"
             "print(control.pause_requested, control.cancel_grace_seconds)\n"
         )
     )
+    assert child.process.stdout is not None
     child.channel.pause()
-    await asyncio.sleep(0.5)
+    # Once the pause was seen, and not before: the two must not arrive together.
+    first, second = [await asyncio.to_thread(child.process.stdout.readline) for _ in range(2)]
+    assert (first.split()[1], second) == (b"None", b"False\n")
     child.channel.cancel(2.5)
     status, output = await child.wait()
-    assert status == 0
-    assert output.splitlines()[1:] == ["False", "True 2.5"]
+    assert (status, output) == (0, "True 2.5\n")
 
 
 async def test_reports_arrive_and_end_with_the_process(children: list[Child]) -> None:

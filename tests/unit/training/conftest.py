@@ -7,6 +7,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 import pytest
+from sft_bench import SftBenchMaker
 from training_bench import BenchMaker, save_random_model
 
 # Every trainer collects garbage when it starts, which would look through all that was imported each time.
@@ -24,6 +25,14 @@ def model_dir(tmp_path_factory):
 @pytest.fixture
 def make_bench(model_dir, tmp_path):
     maker = BenchMaker(model_dir, tmp_path)
+    yield maker
+    for journal in maker.journals:
+        journal.close()
+
+
+@pytest.fixture
+def make_sft_bench(model_dir, tmp_path):
+    maker = SftBenchMaker(model_dir, tmp_path)
     yield maker
     for journal in maker.journals:
         journal.close()

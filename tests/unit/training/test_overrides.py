@@ -4,10 +4,26 @@ import inspect
 
 import pytest
 from transformers import Trainer
-from trl import GRPOTrainer
+from trl import GRPOTrainer, SFTTrainer
 
 from trainer_service.training.overrides import DEPENDENCIES, completion_positions_only, source_digest
+from trainer_service.training.run_trainer import RunTrainer
+from trainer_service.training.sft.trainer import SftRunTrainer
 from trainer_service.training.trainer import GrpoTrainer
+
+PAIRS = [(GrpoTrainer, GRPOTrainer), (SftRunTrainer, SFTTrainer)]
+by_method = pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=["grpo", "sft"])
+
+
+def overridden(ours, theirs):
+    """What is listed as overridden, of TRL's trainer or of what it inherits, and is by our class."""
+    return [
+        d
+        for d in DEPENDENCIES
+        if d.kind == "overridden"
+        and getattr(theirs, d.code.__name__, None) is d.code
+        and getattr(ours, d.code.__name__) is not d.code
+    ]
 
 
 @pytest.mark.parametrize("dependency", DEPENDENCIES, ids=lambda d: d.code.__qualname__)
@@ -18,35 +34,44 @@ def test_foreign_code_is_as_it_was(dependency):
     )
 
 
-def test_every_override_is_listed():
-    ours = {
+@by_method
+def test_every_override_is_listed(ours, theirs):
+    names = {
         name
-        for name, member in vars(GrpoTrainer).items()
-        if inspect.isfunction(member) and (hasattr(GRPOTrainer, name) or hasattr(Trainer, name))
+        for owner in (ours, RunTrainer)
+        for name, member in vars(owner).items()
+        if inspect.isfunction(member) and hasattr(theirs, name)
     }
-    listed = {d.code.__name__ for d in DEPENDENCIES if d.kind == "overridden"}
-    assert ours == listed
+    assert names == {d.code.__name__ for d in overridden(ours, theirs)}
 
 
-def test_every_override_takes_what_trl_passes():
-    for dependency in DEPENDENCIES:
-        if dependency.kind != "overridden" or dependency.code.__name__ == "__init__":
+def test_every_entry_is_of_a_trainer_that_we_use():
+    used = {d.code for pair in PAIRS for d in overridden(*pair)}
+    assert {d.code for d in DEPENDENCIES if d.kind == "overridden"} == used
+
+
+@by_method
+def test_every_override_takes_what_trl_passes(ours, theirs):
+    for dependency in overridden(ours, theirs):
+        if dependency.code.__name__ == "__init__":
             continue
-        theirs = inspect.signature(dependency.code).parameters
-        ours = inspect.signature(getattr(GrpoTrainer, dependency.code.__name__)).parameters
-        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in ours.values())
-        assert takes_any or set(theirs) == set(ours), dependency.code.__qualname__
+        passed = inspect.signature(dependency.code).parameters
+        taken = inspect.signature(getattr(ours, dependency.code.__name__)).parameters
+        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values())
+        assert takes_any or set(passed) == set(taken), dependency.code.__qualname__
 
 
-def test_no_name_of_trl_means_something_else_to_us():
+@by_method
+def test_no_name_of_trl_means_something_else_to_us(ours, theirs):
     """Attributes that we set on the trainer must not be ones that TRL or transformers set."""
-    source = inspect.getsource(GRPOTrainer) + inspect.getsource(Trainer)
-    ours = {
+    source = inspect.getsource(theirs) + inspect.getsource(Trainer)
+    names = {
         name
-        for name in _attributes_set_in(inspect.getsource(GrpoTrainer))
+        for owner in (ours, RunTrainer)
+        for name in _attributes_set_in(inspect.getsource(owner))
         if f"self.{name} =" in source or f"self.{name}:" in source
     }
-    assert ours == set()
+    assert names == set()
 
 
 def _attributes_set_in(source):

@@ -206,7 +206,7 @@ def test_a_spent_budget_pauses(make_bench):
 
 
 def test_a_full_disk_pauses_while_there_is_room_to_save(make_bench, monkeypatch):
-    monkeypatch.setattr("trainer_service.training.steps.LEAST_FREE_BYTES", 10**18)
+    monkeypatch.setattr("trainer_service.training.step_rules.LEAST_FREE_BYTES", 10**18)
     bench = make_bench(max_steps=5)
     bench.trainer.train()
     assert "GB are free under" in bench.rules.pause_reason
