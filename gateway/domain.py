@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.datasets import DatasetService
+from gateway.access import Access
+from gateway.datasets import DatasetConnection, DatasetService
 from gateway.events import EventHub
+from gateway.jobs.log_lines import JobLog
 from gateway.jobs.service import JobService
+from gateway.models.service import ModelService
+from gateway.rescoring.service import RescoreService
+from gateway.reward_functions import RewardFunctionService
 from gateway.rewards import RewardServerRegistry
 
 
@@ -18,3 +23,9 @@ class Gateway:
     events: EventHub
     datasets: DatasetService
     reward_servers: RewardServerRegistry
+    rescores: RescoreService
+    models: ModelService
+    reward_functions: RewardFunctionService
+    job_log: JobLog
+    dataset_connection: DatasetConnection
+    access: Access

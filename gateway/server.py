@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
@@ -13,23 +14,31 @@ from typing import Final
 import structlog
 import uvicorn
 
-from gateway.datasets import DatasetService
+from gateway.access import Access
+from gateway.datasets import DatasetConnection, DatasetService, HubReader
 from gateway.domain import Gateway
 from gateway.events import EventHub
+from gateway.jobs.heartbeats import HeartbeatWatch
+from gateway.jobs.log_lines import JobLog
 from gateway.jobs.reconciler import Reconciler
 from gateway.jobs.service import JobService
-from gateway.rest import create_app
+from gateway.jobs.trainer_access import doors_of
+from gateway.models.exporter import Exporter
+from gateway.models.links import Links
+from gateway.models.service import ModelService
+from gateway.rescoring.service import RescoreService
+from gateway.rest import Hosts, create_app
+from gateway.reward_functions import RewardFunctionService
 from gateway.rewards import RewardServerRegistry
-from gateway.servicers import SERVICE_NAMES, add_services
+from gateway.servicers import SERVICE_NAMES, AccessInterceptor, add_services
 from gateway.settings import GatewaySettings
-from gateway.store import Store
+from gateway.store import STORE_FILE, Store
 from plaudit.errors import InternalError, UnavailableError
 from plaudit.rpc import GrpcServer
 from plaudit.service import DataDirectory
+from plaudit.types.addresses import is_loopback
 
 log = structlog.get_logger(__name__)
-
-STORE_FILE: Final = "gateway.sqlite3"
 
 _MAX_CONCURRENT_CALLS: Final = 4096
 
@@ -44,16 +53,14 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     async with contextlib.AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(open_gateway(settings))
         http_socket = stack.enter_context(_listening_socket(settings.http_address))
-        http = _HttpServer(
-            uvicorn.Config(
-                create_app(gateway),
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
-            )
+        # First, as it checks the files that both ports use.
+        grpc = GrpcServer(
+            SERVICE_NAMES,
+            interceptors=[AccessInterceptor(gateway.access)],
+            maximum_concurrent_rpcs=_MAX_CONCURRENT_CALLS,
+            security=settings.security,
         )
-        grpc = GrpcServer(SERVICE_NAMES, maximum_concurrent_rpcs=_MAX_CONCURRENT_CALLS)
+        http = _HttpServer(_http_config(settings, gateway))
         add_services(grpc.server, gateway)
         grpc_port = await grpc.start(settings.grpc_address)
         http_serving = asyncio.create_task(http.serve(sockets=[http_socket]))
@@ -88,24 +95,85 @@ async def open_gateway(settings: GatewaySettings) -> AsyncIterator[Gateway]:
             store.on_commit(events.publish)
             datasets = DatasetService(store, settings.artifacts, max_upload_bytes=settings.max_upload_bytes)
             await datasets.start()
-            reward_servers = RewardServerRegistry(store)
+            reward_servers = RewardServerRegistry(
+                store, settings.secrets, pause_seconds=settings.reward_server_check_seconds
+            )
             await reward_servers.start(settings.reward_servers)
+            trainers = [trainer.address for trainer in settings.trainers]
+            door = doors_of(settings.trainers, settings.secrets)
             reconciler = Reconciler(
                 store,
                 settings.artifacts,
-                settings.trainers,
+                trainers,
+                door=door,
                 poll_seconds=settings.poll_seconds,
                 overdue_seconds=settings.trainer_overdue_after_seconds,
                 lost_seconds=settings.trainer_lost_after_seconds,
             )
-            jobs = JobService(store, datasets, reward_servers, settings.artifacts, on_change=reconciler.wake)
-            reconciling = asyncio.create_task(reconciler.run())
+            jobs = JobService(
+                store,
+                datasets,
+                reward_servers,
+                settings.artifacts,
+                on_change=reconciler.wake,
+                open_jobs_per_token=settings.limits.open_jobs,
+            )
+            await jobs.finish_deletions()
+            rescores = RescoreService(store, datasets, reward_servers, settings.artifacts, settings.secrets)
+            exporter = Exporter(store, trainers, door=door)
+            links = await asyncio.to_thread(Links.open, state.path)
+            models = ModelService(store, settings.artifacts, exporter, links)
+            access = Access(store, settings.access)
+            heartbeats = HeartbeatWatch(
+                store,
+                on_change=reconciler.wake,
+                timeout_seconds=settings.heartbeat_timeout_seconds,
+            )
+            working = [asyncio.create_task(reconciler.run()), asyncio.create_task(heartbeats.run())]
             try:
-                yield Gateway(jobs, events, datasets, reward_servers)
+                async with access.at_work(), rescores.at_work(), exporter.at_work():
+                    yield Gateway(
+                        jobs=jobs,
+                        events=events,
+                        datasets=datasets,
+                        reward_servers=reward_servers,
+                        rescores=rescores,
+                        models=models,
+                        reward_functions=RewardFunctionService(store, reward_servers),
+                        job_log=JobLog(jobs, events),
+                        dataset_connection=DatasetConnection(
+                            datasets, HubReader(settings.secrets), settings.dataset_roots
+                        ),
+                        access=access,
+                    )
             finally:
                 events.close()
-                reconciling.cancel()
-                await asyncio.wait([reconciling])
+                for task in working:
+                    task.cancel()
+                await asyncio.wait(working)
+                await reward_servers.close()
+
+
+def _http_config(settings: GatewaySettings, gateway: Gateway) -> uvicorn.Config:
+    security = settings.security
+    hosts = Hosts(
+        frozenset(settings.allowed_hosts),
+        by_address=not is_loopback(settings.http_address),
+        behind_proxy=security.plaintext,
+    )
+    return uvicorn.Config(
+        create_app(gateway, hosts),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+        # Who calls is what a proxy on this machine says, where there is one; else anybody could say it.
+        proxy_headers=security.plaintext,
+        ssl_certfile=security.tls_cert,
+        ssl_keyfile=security.tls_key,
+        ssl_ca_certs=str(security.client_ca) if security.client_ca else None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if security.client_ca else ssl.CERT_NONE,
+    )
 
 
 class _HttpServer(uvicorn.Server):

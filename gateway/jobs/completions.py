@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +16,8 @@ import pyarrow.parquet as pq
 
 from gateway.jobs.job import Page
 from gateway.store.completions import CompletionFile
-from plaudit.errors import InvalidArgumentError, UnavailableError
+from plaudit.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
+from plaudit.types.scoring import ChatMessage, Completion, FinishReason, Prompt
 from plaudit.types.validation import shown
 
 
@@ -53,6 +55,15 @@ class ScoredCompletion:
     reward: float | None
     advantage: float | None
     outcomes: tuple[RewardOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScorableCompletion:
+    """A completion with all that a reward needs of it and of its prompt."""
+
+    scored: ScoredCompletion
+    prompt: Prompt
+    completion: Completion
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +116,78 @@ class CompletionReader:
                 return Page(items, str(Position(file.step, file.attempt, offset + wanted)))
         return Page(items)
 
+    async def scorable(self, file: CompletionFile, offset: int, count: int) -> list[ScorableCompletion]:
+        """At most `count` completions of a file from row `offset` on, to be scored again.
+
+        Raises as `page` does, and FailedPreconditionError (reason NOT_SCORABLE) for a file that does not hold
+        what rewards need.
+        """
+        async with self._reading:
+            return await asyncio.to_thread(self._read_scorable, file, offset, count)
+
     def _read(self, file: CompletionFile, offset: int, count: int) -> list[ScoredCompletion]:
-        path = (self._root / file.uri).resolve()
-        try:
-            if not path.is_relative_to(self._root):
-                raise ValueError("the file lies outside the artifact root")
-            with pq.ParquetFile(path) as parquet:
-                return [_completion(row) for row in _rows(parquet, offset, count)]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UnavailableError(
-                f"the completions of step {file.step} cannot be read from {file.uri} under the artifact "
-                f"root: {error}; restore the file, or list other steps",
-                reason="ARTIFACT_UNREADABLE",
-            ) from error
+        with unreadable(f"the completions of step {file.step}", file.uri):
+            return [completion_of(row) for row in read_rows(self._root, file.uri, offset, count, COLUMNS)]
+
+    def _read_scorable(self, file: CompletionFile, offset: int, count: int) -> list[ScorableCompletion]:
+        with unreadable(f"the completions of step {file.step}", file.uri):
+            columns = [*COLUMNS, *_CONTEXT_COLUMNS]
+            try:
+                rows = read_rows(self._root, file.uri, offset, count, columns)
+            except MissingColumnsError as error:
+                raise FailedPreconditionError(
+                    f"the completions of step {file.step} were stored by an older version, without "
+                    f"{', '.join(error.names)}, which rewards need; only newer ones can be scored again",
+                    reason="NOT_SCORABLE",
+                ) from None
+            return [_scorable(row) for row in rows]
 
 
-def _rows(parquet: Any, offset: int, count: int) -> list[dict[str, Any]]:
+class MissingColumnsError(Exception):
+    """A Parquet file lacks columns."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"no columns {', '.join(names)}")
+        self.names = names
+
+
+def read_rows(
+    artifact_root: Path, uri: str, offset: int, count: int, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    """At most `count` rows of a Parquet file below the artifact root, from row `offset` on.
+
+    Blocks. Raises OSError or ValueError where it cannot be read, and MissingColumnsError.
+    """
+    path = (artifact_root / uri).resolve()
+    if not path.is_relative_to(artifact_root):
+        raise ValueError("the file lies outside the artifact root")
+    with pq.ParquetFile(path) as parquet:
+        missing = [name for name in columns if name not in parquet.schema_arrow.names]
+        if missing:
+            raise MissingColumnsError(missing)
+        return _rows(parquet, offset, count, list(columns))
+
+
+@contextlib.contextmanager
+def unreadable(what: str, uri: str) -> Iterator[None]:
+    """Within: a file that is not there or is damaged is an UnavailableError (reason ARTIFACT_UNREADABLE)."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, MissingColumnsError) as error:
+        raise UnavailableError(
+            f"{what} cannot be read from {uri} under the artifact root: {error}; restore the file, or list "
+            "other steps",
+            reason="ARTIFACT_UNREADABLE",
+        ) from error
+
+
+def _rows(parquet: Any, offset: int, count: int, columns: list[str]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     before = 0
     for group in range(parquet.metadata.num_row_groups):
         size = parquet.metadata.row_group(group).num_rows
         if before + size > offset:
-            for batch in parquet.iter_batches(_ROWS_IN_MEMORY, row_groups=[group], columns=_COLUMNS):
+            for batch in parquet.iter_batches(_ROWS_IN_MEMORY, row_groups=[group], columns=columns):
                 first = max(offset - before, 0)
                 rows.extend(batch.slice(first, count - len(rows)).to_pylist())
                 before += batch.num_rows
@@ -137,8 +198,14 @@ def _rows(parquet: Any, offset: int, count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _completion(row: dict[str, Any]) -> ScoredCompletion:
-    outcomes = tuple(
+def completion_of(row: dict[str, Any]) -> ScoredCompletion:
+    """The completion in a row of COLUMNS."""
+    return ScoredCompletion(**{**row, "outcomes": outcomes_of(row["outcomes"])})
+
+
+def outcomes_of(text: str) -> tuple[RewardOutcome, ...]:
+    """Outcomes from the JSON text that files keep them in."""
+    return tuple(
         RewardOutcome(
             name=outcome["name"],
             status=outcome["status"],
@@ -146,15 +213,32 @@ def _completion(row: dict[str, Any]) -> ScoredCompletion:
             explanation=outcome.get("explanation") or "",
             scored_at=datetime.fromisoformat(outcome["scored_at"]) if outcome.get("scored_at") else None,
         )
-        for outcome in json.loads(row.pop("outcomes"))
+        for outcome in json.loads(text)
     )
-    return ScoredCompletion(**row, outcomes=outcomes)
+
+
+def _scorable(row: dict[str, Any]) -> ScorableCompletion:
+    context = {name: row.pop(name) for name in _CONTEXT_COLUMNS}
+    scored = completion_of(row)
+    messages = tuple(ChatMessage(turn["role"], turn["content"]) for turn in json.loads(context["messages"]))
+    return ScorableCompletion(
+        scored=scored,
+        prompt=Prompt(scored.group_id, messages, json.loads(context["columns"]), scored.prompt_text),
+        completion=Completion(
+            completion_id=scored.completion_id,
+            text=scored.completion_text,
+            token_count=scored.token_count,
+            finish_reason=FinishReason.LENGTH if scored.truncated else FinishReason.STOP,
+            prefill=context["prefill"],
+            raw_text=context["raw_text"],
+        ),
+    )
 
 
 _READS_AT_ONCE: Final = 4
 _ROWS_IN_MEMORY: Final = 256
 _TOKEN: Final = re.compile(r"(0|[1-9]\d{0,17})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,17})", re.ASCII)
-_COLUMNS: Final = [
+COLUMNS: Final = (
     "step",
     "attempt",
     "group_id",
@@ -166,4 +250,7 @@ _COLUMNS: Final = [
     "reward",
     "advantage",
     "outcomes",
-]
+)
+"""Of a file of completions, as they are shown."""
+
+_CONTEXT_COLUMNS: Final = ("messages", "columns", "prefill", "raw_text")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from gateway.events import CheckpointSaved, LogLine, StepMetrics
+from gateway.events import Alert, CheckpointSaved, LogLine, StepMetrics
 from gateway.jobs import lifecycle
+from gateway.jobs.alerts import AlertWatch
 from gateway.jobs.checkpoint_files import is_gone
 from gateway.jobs.job import JobError, checkpoint_id
 from gateway.jobs.journal import (
@@ -19,10 +21,13 @@ from gateway.jobs.journal import (
     CompletionsWritten,
     JournalEntry,
     LogRecord,
+    ModelExported,
+    PreflightFinished,
     RunStateChanged,
     StepCompleted,
     UnknownEntry,
 )
+from gateway.models.records import final_model
 from gateway.store import Session, Store
 from gateway.store.checkpoints import CheckpointRecord
 from gateway.store.completions import CompletionFile
@@ -37,19 +42,27 @@ _KINDS: Final[dict[type, str]] = {
     CheckpointRemoved: "checkpoint_removed",
     CompletionsWritten: "completions_written",
     LogRecord: "log_line",
+    PreflightFinished: "preflight_finished",
+    ModelExported: "model_exported",
     UnknownEntry: "unknown",
 }
 _LOG_LEVELS: Final = {"debug": "debug", "info": "info", "warning": "warning", "warn": "warning"}
 
 
 async def ingest(
-    store: Store, artifact_root: Path, run_id: str, entries: Sequence[JournalEntry]
+    store: Store,
+    artifact_root: Path,
+    run_id: str,
+    entries: Sequence[JournalEntry],
+    *,
+    on_stop: Callable[[], None] = lambda: None,
 ) -> RunRecord:
     """Stores consecutive entries of a run in one transaction, and returns the run as it is then.
 
     Entries that are stored already are passed over. Only the run that a job holds now moves the job and is
     told to watchers; what an older attempt still reports is kept under its attempt. Raises InternalError
-    (reason JOURNAL_GAP) where an entry is missing between what is stored and what came.
+    (reason JOURNAL_GAP) where an entry is missing between what is stored and what came. `on_stop` is called
+    where an alert asks the run to pause, once that is stored.
     """
     async with store.transaction() as session:
         run = await session.runs.find(run_id)
@@ -61,10 +74,16 @@ async def ingest(
         record = await session.jobs.find_by_key(run.job_key)
         assert record is not None
         state = run.state
+        stopped_before = record.stop_reason
+        alerts = AlertWatch(session, run.job_key)
         for entry in fresh:
             await _keep(session, run, entry)
             if record.run_id == run.id:
                 record = await _tell(session, artifact_root, run, record, entry)
+                if isinstance(entry.event, StepCompleted):
+                    record = await alerts.after_step(
+                        record, entry.event.step, entry.event.metrics, entry.time
+                    )
             if isinstance(entry.event, RunStateChanged):
                 state = entry.event.state
         await session.runs.append_journal(
@@ -73,7 +92,10 @@ async def ingest(
         phase = RunPhase.ENDED if state is not None and state.is_terminal else RunPhase.STARTED
         if run.phase in (RunPhase.ASSIGNED, RunPhase.STARTED):
             await session.runs.set_phase(run.id, phase)
-        return replace(run, last_sequence=fresh[-1].sequence, state=state, phase=phase)
+        run = replace(run, last_sequence=fresh[-1].sequence, state=state, phase=phase)
+    if record.stop_reason != stopped_before:
+        on_stop()
+    return run
 
 
 def _check_gapless(run: RunRecord, entries: Sequence[JournalEntry]) -> None:
@@ -139,12 +161,38 @@ async def _tell(
             newest = await session.checkpoints.newest(before.key, await session.runs.line(before.key))
             name = checkpoint_id(job.id, newest.step) if newest else ""
             after = replace(before, job=replace(job, latest_checkpoint_id=name))
+        case PreflightFinished(report=report):
+            for found in report.findings:
+                alert = Alert(found.kind, found.severity, found.message, 0, found.evidence)
+                await session.events.append(before.key, job.id, alert, time)
+            after = replace(before, job=replace(job, preflight=report))
+        case ModelExported():
+            await _tell_model(session, run, before, entry.event, time)
+            return before
         case LogRecord(record_json=record_json):
             await session.events.append(before.key, job.id, _log_line(record_json), time)
             return before
         case _:
             return before
     return await lifecycle.save(session, before, after, time)
+
+
+async def _tell_model(
+    session: Session, run: RunRecord, record: JobRecord, told: ModelExported, time: datetime
+) -> None:
+    """Keeps the job's model, or why there is none, and tells watchers."""
+    job = record.job
+    model = final_model(record, run.attempt, told, time)
+    await session.models.insert(record.key, model)
+    if told.error is not None:
+        text = f"the job has no model: {told.error.message}"
+        await session.events.append(
+            record.key, job.id, Alert("export_failed", "warning", text, told.step, {}), time
+        )
+    else:
+        what = f"{model.kind}, {model.dtype}, {model.size_bytes:,} bytes"
+        text = f"the model {model.name} can be downloaded ({what})"
+        await session.events.append(record.key, job.id, LogLine("info", text), time)
 
 
 async def _lost_its_checkpoint(artifact_root: Path, run: RunRecord, record: JobRecord) -> bool:

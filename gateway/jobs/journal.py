@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import TypeAlias
 
 from gateway.jobs.job import JobError
+from gateway.models.model import ModelFile, ModelKind, WeightType
+from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import RunState
 
 
@@ -68,6 +70,32 @@ class LogRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PreflightFinished:
+    """The run's preflight is done; where it stops the run, the failure comes next."""
+
+    report: PreflightReport
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedModel:
+    """A model in the folder `uri`, relative to the artifact root."""
+
+    uri: str
+    kind: ModelKind
+    dtype: WeightType
+    files: tuple[ModelFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelExported:
+    """The model of the last checkpoint was exported, or could not be: one of the two is None."""
+
+    step: int
+    model: ExportedModel | None
+    error: JobError | None
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownEntry:
     """An entry of a kind that a newer trainer writes: its place in the journal counts, its content is
     skipped.
@@ -81,6 +109,8 @@ JournalEvent: TypeAlias = (
     | CheckpointRemoved
     | CompletionsWritten
     | LogRecord
+    | PreflightFinished
+    | ModelExported
     | UnknownEntry
 )
 
@@ -113,3 +143,12 @@ class TrainerInfo:
     trainer_id: str
     trainer_version: str
     max_concurrent_runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExportProgress:
+    """What has become of an export; without model and error it is under way. `detail` is for people."""
+
+    model: ExportedModel | None = None
+    error: JobError | None = None
+    detail: str = ""

@@ -63,12 +63,17 @@ def moved(
 ) -> JobRecord:
     """The job with another status, and what goes with it."""
     job = record.job
+    if status is JobStatus.CANCELLED:
+        # Why it was cancelled, where nobody asked for it.
+        error = error or job.error
     started_at = job.started_at
     if started_at is None and status is JobStatus.RUNNING:
         started_at = time
+    stays_stopped = status in (JobStatus.PAUSING, JobStatus.PAUSED)
     return replace(
         record,
         run_id=record.run_id if status.holds_trainer else None,
+        stop_reason=record.stop_reason if stays_stopped else "",
         job=replace(
             job,
             status=status,
@@ -90,7 +95,16 @@ def after_run_state(
     status = status_after(record.job.status, RUN_EVENTS[state])
     if status is None or status is record.job.status:
         return record
+    if status is JobStatus.PAUSED:
+        reason = record.stop_reason or reason
     return moved(record, status, time, detail=reason)
+
+
+def stopped(record: JobRecord, reason: str, time: datetime) -> JobRecord:
+    """The job after an alert that is to pause it; as it was where it does not run, or pauses already."""
+    if record.job.status is not JobStatus.RUNNING:
+        return record
+    return moved(replace(record, stop_reason=reason), JobStatus.PAUSING, time, detail=reason)
 
 
 def after_loss(record: JobRecord, cause: JobError, time: datetime) -> JobRecord:
@@ -100,7 +114,8 @@ def after_loss(record: JobRecord, cause: JobError, time: datetime) -> JobRecord:
         return record
     record = replace(record, deaths=record.deaths + 1)
     if status is not JobStatus.QUEUED:
-        return moved(record, status, time, detail=cause.message if status is JobStatus.PAUSED else "")
+        reasons = (record.stop_reason, cause.message) if status is JobStatus.PAUSED else ()
+        return moved(record, status, time, detail="; ".join(filter(None, reasons)))
     if record.deaths > MAX_RESTARTS:
         gave_up = f"{cause.message}; {record.deaths} runs in a row ended so without a new checkpoint"
         return _failed(record, JobError(cause.code, gave_up), time)

@@ -12,6 +12,7 @@ import structlog
 from gateway.jobs.details import StatusDetails
 from gateway.jobs.leases import Leases
 from gateway.jobs.scheduler import Scheduler
+from gateway.jobs.trainer_access import TrainerDoor, open_door
 from gateway.jobs.trainer_link import TrainerLink
 from gateway.store import Store
 
@@ -30,9 +31,10 @@ class Reconciler:
         poll_seconds: float = 1.0,
         overdue_seconds: float = 2.0,
         lost_seconds: float = 600.0,
+        door: TrainerDoor = open_door,
     ) -> None:
-        """`trainers` are addresses; every `poll_seconds` each is asked what it runs. See Leases for the
-        others.
+        """`trainers` are addresses; every `poll_seconds` each is asked what it runs. `door` tells what it
+        takes to be let in by each. See Leases for the others.
         """
         details = StatusDetails(store)
         self._leases = Leases(
@@ -56,6 +58,7 @@ class Reconciler:
                 links,
                 poll_seconds=poll_seconds,
                 on_change=self._nudge.set,
+                door=door,
             )
             for address in trainers
         ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.jobs.job import JobError
 from gateway.store import Session
 from gateway.store.jobs import JobRecord
-from plaudit.types.jobs import DatasetReference, RewardTarget, RunSpec
+from plaudit.types.jobs import DatasetReference, RewardBinding, RewardTarget, RunSpec
 from plaudit.types.statuses import ErrorCode
 
 
@@ -25,9 +26,28 @@ async def resolve(session: Session, record: JobRecord) -> RunSpec:
     if dataset is None:
         message = f"dataset {spec.dataset_id} was deleted; upload it again, and resume the job"
         raise Unresolved(JobError(ErrorCode.DATASET_ERROR, message))
+    targets = await reward_targets(session, spec.rewards, await session.jobs.reward_server_ids(record.key))
+    return RunSpec(
+        base_model=spec.base_model,
+        output_name=spec.output_name,
+        method=spec.method,
+        hyperparameters=spec.hyperparameters,
+        dataset=DatasetReference(uri=dataset.uri, sha256=dataset.sha256, row_count=dataset.row_count),
+        rewards=targets,
+        # What is imitated is not scored.
+        preflight=spec.preflight if spec.method == "grpo" else "off",
+        init_checkpoints=await session.init_checkpoints.of(record.key),
+    )
+
+
+async def reward_targets(
+    session: Session, bindings: Sequence[RewardBinding], server_ids: Sequence[str]
+) -> tuple[RewardTarget, ...]:
+    """The rewards with the addresses that their servers have now. `server_ids` are what the names in the
+    bindings stood for. Raises Unresolved.
+    """
     targets = []
-    server_ids = await session.jobs.reward_server_ids(record.key)
-    for binding, server_id in zip(spec.rewards, server_ids, strict=True):
+    for binding, server_id in zip(bindings, server_ids, strict=True):
         # A server that was deleted and registered again under its name has another id.
         server = await session.reward_servers.find(server_id) or await session.reward_servers.find(
             binding.server
@@ -35,12 +55,5 @@ async def resolve(session: Session, record: JobRecord) -> RunSpec:
         if server is None:
             message = f"reward server {binding.server} was deleted; register it again, and resume the job"
             raise Unresolved(JobError(ErrorCode.CONFIG_ERROR, message))
-        targets.append(RewardTarget(binding=binding, addresses=server.addresses))
-    return RunSpec(
-        base_model=spec.base_model,
-        output_name=spec.output_name,
-        method=spec.method,
-        hyperparameters=spec.hyperparameters,
-        dataset=DatasetReference(uri=dataset.uri, sha256=dataset.sha256, row_count=dataset.row_count),
-        rewards=tuple(targets),
-    )
+        targets.append(RewardTarget(binding=binding, addresses=server.addresses, access=server.access))
+    return tuple(targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -75,15 +76,22 @@ async def read_series(session: Session, record: JobRecord, query: SeriesQuery) -
     available = await session.points.names(record.key)
     values: dict[int, dict[str, float]] = {}
     attempts: dict[int, int] = {}
-    for name in query.keys or available:
-        points = await session.points.series(
-            record.key,
-            name,
-            line,
-            from_step=query.from_step,
-            to_step=query.to_step,
-            max_points=query.max_points,
+    names = query.keys or available
+    # All asked at once, so that the connection goes from one to the next without a wait for this loop.
+    series = await asyncio.gather(
+        *(
+            session.points.series(
+                record.key,
+                name,
+                line,
+                from_step=query.from_step,
+                to_step=query.to_step,
+                max_points=query.max_points,
+            )
+            for name in names
         )
+    )
+    for name, points in zip(names, series, strict=True):
         for point in points:
             values.setdefault(point.step, {})[name] = point.value
             attempts[point.step] = point.attempt

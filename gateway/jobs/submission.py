@@ -8,13 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.jobs.ports import DatasetCatalog, OfferedReward, RewardServerCatalog, ServerDescription
+from gateway.jobs.ports import (
+    AskedReward,
+    CheckpointCatalog,
+    DatasetCatalog,
+    OfferedReward,
+    RewardServerCatalog,
+    ServerDescription,
+)
+from gateway.jobs.resume_from import CheckedStart, Start, check_start
 from gateway.rewards.config_schema import config_violations
 from gateway.store.datasets import StoredDataset
 from gateway.store.reward_servers import RegisteredRewardServer
 from plaudit.errors import FieldViolation, InvalidArgumentError, NotFoundError
 from plaudit.types.hyperparameters import GrpoHyperparameters
-from plaudit.types.jobs import TrainingJobSpec
+from plaudit.types.jobs import RewardBinding, TrainingJobSpec
+from plaudit.types.sft_hyperparameters import SftHyperparameters
 from plaudit.types.validation import check_job_spec, shown
 
 PROMPT_COLUMN: Final = "prompt"
@@ -23,11 +32,15 @@ _NAMES_SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job that may be queued; the ids are what the names in the spec stand for now."""
+    """A job that may be queued; the ids are what the names in the spec stand for now.
+
+    `start` is what resume_from stands for now, None where the base model is the start.
+    """
 
     spec: TrainingJobSpec
     dataset_id: str
     reward_server_ids: tuple[str, ...]
+    start: Start | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +54,16 @@ class _Reward:
 
 
 async def check_submission(
-    data: object, datasets: DatasetCatalog, servers: RewardServerCatalog
+    data: object,
+    datasets: DatasetCatalog,
+    servers: RewardServerCatalog,
+    checkpoints: CheckpointCatalog,
 ) -> Submission:
     """Checks JSON-like data in full, however much of it is wrong.
 
     Raises InvalidArgumentError with everything that is wrong, or NotFoundError where nothing is but that the
-    dataset or a reward server is not known. A reward server that does not answer now is taken as it is.
+    dataset, a reward server or the job of resume_from is not known. A reward server that does not answer now
+    is taken as it is.
     """
     spec, violations = check_job_spec(data)
     wrong = {violation.field for violation in violations}
@@ -63,10 +80,63 @@ async def check_submission(
                 "names",
             )
         )
-    rewards = list(_well_formed(request.get("rewards"), wrong))
+    if dataset is not None:
+        violations.extend(_wrong_method(request, wrong, dataset))
+        violations.extend(_too_small(request, wrong, dataset))
+    start = CheckedStart()
+    if "resume_from" not in wrong and (source := _text(request, "resume_from")) is not None:
+        base_model = _text(request, "base_model") if "base_model" not in wrong else None
+        start = await check_start(source, base_model, checkpoints)
+        violations.extend(start.violations)
+        missing.extend(start.missing)
+    checked = await check_rewards(request.get("rewards"), violations, dataset, servers)
+    violations.extend(checked.violations)
+    missing.extend(checked.missing)
+
+    if violations:
+        raise InvalidArgumentError([*violations, *missing])
+    if missing:
+        raise not_found(missing)
+    assert spec is not None
+    assert dataset is not None
+    return Submission(spec, dataset.id, checked.server_ids(spec.rewards), start.start)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRewards:
+    """What came of checking a request's rewards. `servers` are those found, by the names that it uses."""
+
+    servers: Mapping[str, RegisteredRewardServer | None]
+    violations: Sequence[FieldViolation]
+    missing: Sequence[FieldViolation]
+
+    def server_ids(self, bindings: Sequence[RewardBinding]) -> tuple[str, ...]:
+        """Ids of the servers of these rewards, in their order."""
+        return tuple(server.id for b in bindings if (server := self.servers[b.server]) is not None)
+
+
+def not_found(missing: Sequence[FieldViolation]) -> NotFoundError:
+    """The error where nothing is wrong but that these are not known."""
+    return NotFoundError("\n".join(f"{m.field}: {m.message}" for m in missing), field=missing[0].field)
+
+
+async def check_rewards(
+    asked: object,
+    known_violations: Sequence[FieldViolation],
+    dataset: StoredDataset | None,
+    servers: RewardServerCatalog,
+) -> CheckedRewards:
+    """Checks the `rewards` of a request, however much of them is wrong, against their servers.
+
+    `known_violations` is what was found already. `dataset` is the one whose columns the rewards read, None
+    where it is not known.
+    """
+    wrong = {violation.field for violation in known_violations}
+    violations: list[FieldViolation] = []
+    rewards = list(_well_formed(asked, wrong))
     names = list(dict.fromkeys(reward.server for reward in rewards if reward.server is not None))
     found = dict(zip(names, await asyncio.gather(*(servers.find(name) for name in names)), strict=True))
-    missing.extend(
+    missing = [
         FieldViolation(
             f"{reward.field}.server",
             f"there is no reward server {shown(reward.server)}; register it, or list the reward servers to "
@@ -74,23 +144,14 @@ async def check_submission(
         )
         for reward in rewards
         if reward.server is not None and found[reward.server] is None
-    )
+    ]
     described = await _describe(servers, found)
-    if dataset is not None:
-        violations.extend(_too_small(request, wrong, dataset))
     for reward in rewards:
         server = found.get(reward.server) if reward.server is not None else None
-        if server is not None and described[server.id].reachable:
+        if server is not None:
             violations.extend(_wrong_reward(reward, server, described[server.id], dataset))
-
-    if violations:
-        raise InvalidArgumentError([*violations, *missing])
-    if missing:
-        raise NotFoundError("\n".join(f"{m.field}: {m.message}" for m in missing), field=missing[0].field)
-    assert spec is not None
-    assert dataset is not None
-    server_ids = tuple(server.id for b in spec.rewards if (server := found[b.server]) is not None)
-    return Submission(spec, dataset.id, server_ids)
+    violations.extend(await _refused(servers, found, described, rewards, [*known_violations, *violations]))
+    return CheckedRewards(found, violations, missing)
 
 
 async def _describe(
@@ -99,6 +160,33 @@ async def _describe(
     distinct = {server.id: server for server in found.values() if server is not None}
     descriptions = await asyncio.gather(*(servers.describe(server) for server in distinct.values()))
     return dict(zip(distinct, descriptions, strict=True))
+
+
+async def _refused(
+    servers: RewardServerCatalog,
+    found: Mapping[str, RegisteredRewardServer | None],
+    described: Mapping[str, ServerDescription],
+    rewards: Sequence[_Reward],
+    violations: Sequence[FieldViolation],
+) -> list[FieldViolation]:
+    """What the servers themselves say of configurations in which nothing is wrong so far."""
+    wrong = tuple(violation.field for violation in violations)
+    asked: dict[str, list[AskedReward]] = {}
+    for reward in rewards:
+        server = found.get(reward.server) if reward.server is not None else None
+        if server is None or reward.name is None or reward.config is None:
+            continue
+        if described[server.id].reachable and not any(_is_below(field, reward.field) for field in wrong):
+            asked.setdefault(server.id, []).append(AskedReward(reward.field, reward.name, reward.config))
+    by_id = {server.id: server for server in found.values() if server is not None}
+    answers = await asyncio.gather(
+        *(servers.refusals(by_id[server_id], of_server) for server_id, of_server in asked.items())
+    )
+    return [violation for refused in answers for violation in refused]
+
+
+def _is_below(field: str, parent: str) -> bool:
+    return field == parent or field.startswith(f"{parent}.")
 
 
 def _well_formed(rewards: object, wrong: set[str]) -> Iterator[_Reward]:
@@ -117,10 +205,26 @@ def _well_formed(rewards: object, wrong: set[str]) -> Iterator[_Reward]:
         )
 
 
+def _wrong_method(
+    request: Mapping[str, Any], wrong: set[str], dataset: StoredDataset
+) -> Iterator[FieldViolation]:
+    method = request.get("method", "grpo")
+    if "method" not in wrong and method not in dataset.methods:
+        what = "a prompt to answer" if method == "grpo" else "an answer to imitate"
+        yield FieldViolation(
+            "dataset_id",
+            f"{shown(dataset.name)} cannot be trained on by {method}: not every row has {what}; it serves "
+            f"{', '.join(dataset.methods)}",
+        )
+
+
 def _too_small(
     request: Mapping[str, Any], wrong: set[str], dataset: StoredDataset
 ) -> Iterator[FieldViolation]:
     given = request.get("hyperparameters", {})
+    if request.get("method", "grpo") == "sft":
+        yield from _too_few_examples(given, wrong, dataset)
+        return
     sizes = ("global_batch_size", "rollouts_per_prompt")
     if not isinstance(given, Mapping) or any(f"hyperparameters.{name}" in wrong for name in sizes):
         return
@@ -136,13 +240,31 @@ def _too_small(
         )
 
 
+def _too_few_examples(given: object, wrong: set[str], dataset: StoredDataset) -> Iterator[FieldViolation]:
+    field = "hyperparameters.global_batch_size"
+    if not isinstance(given, Mapping) or field in wrong:
+        return
+    size = given.get("global_batch_size", SftHyperparameters().global_batch_size)
+    if dataset.row_count < size:
+        yield FieldViolation(
+            field,
+            f"{size} takes {size} examples a step, and dataset {shown(dataset.name)} has "
+            f"{dataset.row_count}; {dataset.row_count} would work",
+        )
+
+
 def _wrong_reward(
     reward: _Reward,
     server: RegisteredRewardServer,
     description: ServerDescription,
     dataset: StoredDataset | None,
 ) -> Iterator[FieldViolation]:
-    if reward.name is None:
+    if description.incompatible:
+        yield FieldViolation(
+            f"{reward.field}.server",
+            f"reward server {server.name} can not be used: {description.incompatible}",
+        )
+    if reward.name is None or not description.reachable:
         return
     offered = {offer.name: offer for offer in description.rewards}
     offer = offered.get(reward.name)
@@ -153,6 +275,8 @@ def _wrong_reward(
             f"{_names(offered, near=reward.name)}",
         )
         return
+    if offer.problem:
+        yield FieldViolation(f"{reward.field}.reward", f"{shown(reward.name)}: {offer.problem}")
     if reward.config is None:
         return
     wrong_config = config_violations(offer.config_schema, reward.config, f"{reward.field}.config")

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import UTC
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 import grpc.aio
+from pydantic import ValidationError
 
 from gateway.jobs.job import JobError
 from gateway.jobs.journal import (
     CheckpointRemoved,
     CheckpointWritten,
     CompletionsWritten,
+    ExportedModel,
+    ExportProgress,
     JournalEntry,
     JournalEvent,
     LogRecord,
+    ModelExported,
+    PreflightFinished,
     ReportedRun,
     RunStateChanged,
     StepCompleted,
     TrainerInfo,
     UnknownEntry,
 )
-from plaudit.errors import PlauditError
-from plaudit.rpc import error_from_rpc, open_channel
+from gateway.jobs.trainer_access import TrainerDoor, dial, endpoint_of, open_door
+from gateway.models.model import Model, ModelFile, ModelKind
+from plaudit.errors import PlauditError, UnauthenticatedError, UnavailableError
+from plaudit.rpc import error_from_rpc
 from plaudit.trainer.v1 import trainer_service_pb2 as pb
 from plaudit.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
-from plaudit.types.statuses import RunState
+from plaudit.types.preflight import PreflightReport
+from plaudit.types.statuses import ErrorCode, RunState
 
 if TYPE_CHECKING:
     from plaudit.trainer.v1.trainer_service_pb2_grpc import TrainerServiceAsyncStub
@@ -52,13 +60,22 @@ _STATES: Final = {
 }
 
 
+_UNKNOWN_MODEL: Final = ExportProgress(
+    error=JobError(
+        ErrorCode.MODEL_ERROR, "the trainer makes models of a kind that this gateway does not know"
+    )
+)
+
+
 class TrainerClient:
     """Calls to the trainer at `address`. Every call has a deadline and raises PlauditError where it fails."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, door: TrainerDoor = open_door) -> None:
+        """Raises FailedPreconditionError where a secret that `door` names is missing."""
         self.address = address
-        self._channel = open_channel(address)
-        self._stub: TrainerServiceAsyncStub = TrainerServiceStub(self._channel)
+        self._door = door
+        self._was_refused = False
+        self._dial()
 
     async def close(self) -> None:
         """Ends all calls."""
@@ -66,14 +83,12 @@ class TrainerClient:
 
     async def get_info(self) -> TrainerInfo:
         """What the trainer says of itself."""
-        answer = await self._call(
-            self._stub.GetTrainerInfo(pb.GetTrainerInfoRequest(), timeout=_CALL_SECONDS)
-        )
+        answer = await self._call(lambda stub: stub.GetTrainerInfo, pb.GetTrainerInfoRequest())
         return TrainerInfo(answer.trainer_id, answer.trainer_version, answer.max_concurrent_runs)
 
     async def list_runs(self) -> list[ReportedRun]:
         """Every run that the trainer holds."""
-        answer = await self._call(self._stub.ListRuns(pb.ListRunsRequest(), timeout=_CALL_SECONDS))
+        answer = await self._call(lambda stub: stub.ListRuns, pb.ListRunsRequest())
         return [_reported(run) for run in answer.runs]
 
     async def start_run(
@@ -87,22 +102,42 @@ class TrainerClient:
             spec_json=spec_json,
             checkpoint_uri=checkpoint_uri,
         )
-        return _reported((await self._call(self._stub.StartRun(request, timeout=_START_SECONDS))).run)
+        return _reported((await self._call(lambda stub: stub.StartRun, request, _START_SECONDS)).run)
 
     async def pause_run(self, run_id: str) -> ReportedRun:
         """Asks a run to pause."""
         request = pb.PauseRunRequest(run_id=run_id)
-        return _reported((await self._call(self._stub.PauseRun(request, timeout=_CALL_SECONDS))).run)
+        return _reported((await self._call(lambda stub: stub.PauseRun, request)).run)
 
     async def cancel_run(self, run_id: str) -> ReportedRun:
         """Asks a run to stop; one that the trainer does not know will never start there."""
         request = pb.CancelRunRequest(run_id=run_id)
-        return _reported((await self._call(self._stub.CancelRun(request, timeout=_CANCEL_SECONDS))).run)
+        return _reported((await self._call(lambda stub: stub.CancelRun, request, _CANCEL_SECONDS)).run)
 
     async def delete_run(self, run_id: str) -> None:
         """Lets the trainer forget a run that is over."""
         request = pb.DeleteRunRequest(run_id=run_id)
-        await self._call(self._stub.DeleteRun(request, timeout=_DELETE_SECONDS))
+        await self._call(lambda stub: stub.DeleteRun, request, _DELETE_SECONDS)
+
+    async def export_checkpoint(self, model: Model, spec_json: str) -> ExportProgress:
+        """Has a model exported, or asks what has become of it."""
+        request = pb.ExportCheckpointRequest(
+            job_id=model.job_id,
+            spec_json=spec_json,
+            checkpoint_uri=model.checkpoint_uri,
+            target_uri=model.uri,
+            form=model.form,
+            dtype=model.dtype,
+        )
+        answer = await self._call(lambda stub: stub.ExportCheckpoint, request, _START_SECONDS)
+        match answer.WhichOneof("result"):
+            case "model":
+                exported = _exported(answer.model)
+                return ExportProgress(model=exported) if exported else _UNKNOWN_MODEL
+            case "error":
+                return ExportProgress(error=JobError(answer.error.code, answer.error.message))
+            case _:
+                return ExportProgress(detail=answer.status_detail)
 
     async def follow_journal(self, run_id: str, *, after_sequence: int) -> AsyncGenerator[JournalEntry, None]:
         """The run's journal beyond `after_sequence`; ends after the terminal entry.
@@ -111,7 +146,7 @@ class TrainerClient:
         trainer, and whoever follows also polls it.
         """
         request = pb.StreamRunEventsRequest(run_id=run_id, after_sequence=after_sequence)
-        call = self._stub.StreamRunEvents(request)
+        call = self._stub.StreamRunEvents(request, metadata=self._metadata)
         try:
             async for entry in call:
                 yield _entry(entry)
@@ -120,14 +155,39 @@ class TrainerClient:
         finally:
             call.cancel()
 
-    async def _call(self, call: Awaitable[Answer]) -> Answer:
+    async def _call(
+        self,
+        method: Callable[[TrainerServiceAsyncStub], Callable[..., Awaitable[Answer]]],
+        request: object,
+        seconds: float = _CALL_SECONDS,
+    ) -> Answer:
+        if self._was_refused:
+            # Its token or certificate may have been renewed on both sides.
+            replaced = self._channel
+            self._dial()
+            await replaced.close(_CALL_SECONDS)
         try:
-            return await call
+            return await method(self._stub)(request, timeout=seconds, metadata=self._metadata)
         except grpc.aio.AioRpcError as failure:
-            raise self._error(failure) from None
+            error = self._error(failure)
+        if isinstance(error, UnavailableError):
+            trouble = await self._credentials.tls_trouble(endpoint_of(self.address), _CALL_SECONDS)
+            if trouble is not None:
+                self._was_refused = True
+                error = UnavailableError(f"trainer {self.address}: {trouble}")
+        raise error
 
     def _error(self, failure: grpc.aio.AioRpcError) -> PlauditError:
-        return error_from_rpc(failure, target=f"trainer {self.address}")
+        error = error_from_rpc(failure, target=f"trainer {self.address}")
+        self._was_refused = self._was_refused or isinstance(error, UnauthenticatedError)
+        return error
+
+    def _dial(self) -> None:
+        self._credentials = self._door(self.address)
+        secured = dial(self.address, self._credentials)
+        self._channel, self._metadata = secured.channel, secured.metadata
+        self._stub: TrainerServiceAsyncStub = TrainerServiceStub(self._channel)
+        self._was_refused = False
 
 
 def _reported(run: pb.Run) -> ReportedRun:
@@ -168,5 +228,30 @@ def _event(entry: pb.StreamRunEventsResponse) -> JournalEvent:
             return CompletionsWritten(file.step, file.uri, file.row_count, file.size_bytes, file.sha256)
         case "log_line":
             return LogRecord(entry.log_line.record_json)
+        case "preflight_finished":
+            try:
+                report = PreflightReport.model_validate_json(entry.preflight_finished.report_json)
+            except ValidationError:
+                return UnknownEntry()
+            return PreflightFinished(report)
+        case "model_exported":
+            told = entry.model_exported
+            model = _exported(told.model) if told.HasField("model") else None
+            if told.HasField("model") and model is None:
+                return UnknownEntry()
+            cause = JobError(told.error.code, told.error.message) if told.HasField("error") else None
+            return ModelExported(told.step, model, cause)
         case _:
             return UnknownEntry()
+
+
+def _exported(model: pb.ExportedModel) -> ExportedModel | None:
+    """The model, or None for one of a kind that a newer trainer makes."""
+    if model.kind not in set(ModelKind) or model.dtype not in ("float32", "bfloat16"):
+        return None
+    return ExportedModel(
+        uri=model.uri,
+        kind=ModelKind(model.kind),
+        dtype="bfloat16" if model.dtype == "bfloat16" else "float32",
+        files=tuple(ModelFile(file.path, file.size_bytes, file.sha256) for file in model.files),
+    )

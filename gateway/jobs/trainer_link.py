@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import sqlite3
-from collections.abc import Callable, Coroutine, Mapping, MutableMapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from gateway.jobs.job import JobError
 from gateway.jobs.journal import ReportedRun, TrainerInfo
 from gateway.jobs.leases import Leases
 from gateway.jobs.scheduler import TrainerPlaces
+from gateway.jobs.trainer_access import TrainerDoor, open_door
 from gateway.jobs.trainer_client import TrainerClient
 from gateway.store import Store
 from gateway.store.jobs import JobRecord
@@ -86,9 +87,10 @@ class TrainerLink:
         *,
         poll_seconds: float,
         on_change: Callable[[], None],
+        door: TrainerDoor = open_door,
     ) -> None:
         """`links` is shared by all links: who speaks with which trainer, by trainer id. `on_change` is called
-        where places may have become free.
+        where places may have become free. `door` tells what it takes to be let in.
         """
         self.address = address
         self._store = store
@@ -98,7 +100,7 @@ class TrainerLink:
         self._links = links
         self._poll_seconds = poll_seconds
         self._on_change = on_change
-        self._client = TrainerClient(address)
+        self._client = TrainerClient(address, door)
         self._info: TrainerInfo | None = None
         self._taken_by_others = 0
         self._problem = ""
@@ -164,7 +166,8 @@ class TrainerLink:
                     raise UnavailableError("another trainer answers on its address")
                 await self._leases.renew(info.trainer_id, self.address)
                 await self._agree([replace(one, reported=reported.get(one.run.id)) for one in held])
-                await self._meet_others(reported, {one.run.id for one in held})
+                ours = {one.run.id for one in held} | await self._forget_deleted(info.trainer_id, reported)
+                await self._meet_others(reported, ours)
                 self._info = info
                 self._on_change()
                 with contextlib.suppress(TimeoutError):
@@ -239,7 +242,7 @@ class TrainerLink:
         try:
             async with aclosing(in_batches(entries, _ENTRIES_PER_TRANSACTION)) as batches:
                 async for batch in batches:
-                    run = await ingest(self._store, self._artifact_root, run.id, batch)
+                    run = await ingest(self._store, self._artifact_root, run.id, batch, on_stop=self.wake)
                     if run.phase is RunPhase.ENDED:
                         self.wake()
                         return
@@ -315,10 +318,25 @@ class TrainerLink:
         return lambda record, time: lifecycle.after_loss(record, cause, time)
 
     async def _note_detail(self, one: _Held) -> None:
-        if one.is_current and one.reported is not None:
+        # Why an alert pauses the job stays told until it has paused.
+        if one.is_current and one.reported is not None and not one.record.stop_reason:
             detail = one.reported.status_detail
             if not one.reported.state.is_terminal and detail != one.record.job.status_detail:
                 await self._details.set(one.run.job_key, one.run.id, detail)
+
+    async def _forget_deleted(self, trainer_id: str, reported: Mapping[str, ReportedRun]) -> Set[str]:
+        """Ends and deletes the runs of jobs that were deleted; returns their ids."""
+        async with self._store.snapshot() as session:
+            deleted = await session.removals.runs(trainer_id)
+        for run_id in deleted:
+            run = reported.get(run_id)
+            if run is None:
+                async with self._store.transaction() as session:
+                    await session.removals.run_is_gone(run_id)
+            elif run_id not in self._actions:
+                work = self._client.delete_run if run.state.is_terminal else self._client.cancel_run
+                self._actions[run_id] = self._task(run_id, _unanswered(work(run_id)))
+        return set(deleted)
 
     async def _meet_others(self, reported: Mapping[str, ReportedRun], ours: Set[str]) -> None:
         """Runs that are not in the store: one of a job that is, as after a restore, is cancelled; any other
@@ -340,6 +358,10 @@ class TrainerLink:
                     cancelled=job_is_known,
                 )
         self._others = {run.run_id for run in others}
+
+
+async def _unanswered(call: Awaitable[object]) -> None:
+    await call
 
 
 def _came_to(state: RunState) -> Change:

@@ -1,5 +1,6 @@
 """The gateway's REST interface: routes convert, call the domain, and convert back."""
 
 from gateway.rest.app import create_app
+from gateway.rest.guard import Hosts
 
-__all__ = ["create_app"]
+__all__ = ["Hosts", "create_app"]

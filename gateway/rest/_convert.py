@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from gateway.datasets import RowPreview
 from gateway.events import (
     Alert,
     AttemptStarted,
@@ -23,8 +24,9 @@ from gateway.jobs.job import Job, JobError
 from gateway.jobs.ports import OfferedReward
 from gateway.jobs.series import MetricSeries
 from gateway.rest import objects
-from gateway.rewards import LiveRewardServer
+from gateway.rewards import LiveRewardServer, ReplicaHealth
 from gateway.store.datasets import StoredDataset
+from plaudit.types.access import TlsAccess
 from plaudit.types.metrics import LOSS
 from plaudit.types.statuses import ErrorCode, JobStatus
 
@@ -40,8 +42,8 @@ _LEVELS: Final[dict[str, objects.Level]] = {
 }
 
 
-def job_object(job: Job) -> objects.TrainingJobObject:
-    """A job."""
+def job_object(job: Job, download_url: str | None = None) -> objects.TrainingJobObject:
+    """A job; `download_url` is that of its model's weights."""
     end = job.finished_at or datetime.now(UTC)
     return objects.TrainingJobObject(
         id=job.id,
@@ -62,6 +64,14 @@ def job_object(job: Job) -> objects.TrainingJobObject:
         metrics=dict(job.metrics),
         current_loss=job.metrics.get(LOSS),
         latest_checkpoint_id=job.latest_checkpoint_id or None,
+        model_id=job.model_id or None,
+        download_url=download_url,
+        preflight=job.spec.preflight,
+        preflight_report=job.preflight,
+        alerts=[objects.JobAlertObject(**asdict(alert)) for alert in job.alerts],
+        requires_heartbeat=job.requires_heartbeat,
+        created_by=job.created_by or None,
+        gpu_requested=objects.GpuObject(**asdict(job.gpu_requested)) if job.gpu_requested else None,
         created_at=job.created_at,
         updated_at=job.updated_at,
         started_at=job.started_at,
@@ -95,7 +105,7 @@ def completion_object(completion: ScoredCompletion) -> objects.CompletionObject:
         truncated=completion.truncated,
         reward=completion.reward,
         advantage=completion.advantage,
-        outcomes=[_outcome(outcome) for outcome in completion.outcomes],
+        outcomes=[outcome_object(outcome) for outcome in completion.outcomes],
     )
 
 
@@ -105,12 +115,20 @@ def dataset_object(dataset: StoredDataset) -> objects.DatasetObject:
         id=dataset.id,
         name=dataset.name,
         source_type=dataset.source_type,
+        source_uri=dataset.source.uri if dataset.source else None,
+        huggingface_dataset=dataset.source.huggingface_dataset if dataset.source else None,
         num_rows=dataset.row_count,
         columns=list(dataset.columns),
+        methods=list(dataset.methods),
         size_bytes=dataset.size_bytes,
         sha256=dataset.sha256,
         created_at=dataset.created_at,
     )
+
+
+def dataset_row_object(row: RowPreview) -> objects.DatasetRowObject:
+    """A row of a dataset: its columns beside the prompt, as they stood in the file."""
+    return objects.DatasetRowObject(row_number=row.number, prompt=row.prompt, columns=row.columns)
 
 
 def reward_server_object(live: LiveRewardServer) -> objects.RewardServerObject:
@@ -124,6 +142,11 @@ def reward_server_object(live: LiveRewardServer) -> objects.RewardServerObject:
         unreachable_reason=live.description.unreachable_reason or None,
         server_version=live.description.server_version or None,
         rewards=[_offered(reward) for reward in live.description.rewards],
+        tls=_tls(live.server.access.tls),
+        credential=live.server.access.credential,
+        plaintext=live.server.access.plaintext,
+        replicas=[_replica(replica) for replica in live.replicas],
+        warnings=list(live.description.warnings),
         created_at=live.server.created_at,
     )
 
@@ -200,7 +223,8 @@ def _error(error: JobError | None) -> objects.ErrorOfJob | None:
     return objects.ErrorOfJob(code=_ERROR_WORDS.get(error.code, error.code), message=error.message)
 
 
-def _outcome(outcome: RewardOutcome) -> objects.OutcomeObject:
+def outcome_object(outcome: RewardOutcome) -> objects.OutcomeObject:
+    """What one reward said of a completion."""
     return objects.OutcomeObject(
         name=outcome.name,
         status=outcome.status,
@@ -218,4 +242,25 @@ def _offered(reward: OfferedReward) -> objects.OfferedRewardObject:
         max_value=reward.max_value,
         required_columns=list(reward.required_columns),
         config_schema=None if reward.config_schema is None else dict(reward.config_schema),
+        problem=reward.problem or None,
+    )
+
+
+def _tls(tls: TlsAccess | None) -> objects.TlsObject | None:
+    if tls is None:
+        return None
+    return objects.TlsObject(
+        ca=tls.ca, client_certificate=tls.client_certificate, server_name=tls.server_name
+    )
+
+
+def _replica(replica: ReplicaHealth) -> objects.ReplicaObject:
+    return objects.ReplicaObject(
+        address=replica.address,
+        state=replica.state.value,
+        reason=replica.reason or None,
+        since=replica.since,
+        checked_at=replica.checked_at,
+        server_version=replica.server_version or None,
+        latency_seconds=replica.latency_seconds,
     )

@@ -5,19 +5,30 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from gateway.domain import Gateway
+from gateway.rest.auth import Auth
 from gateway.rest.datasets import datasets_router
 from gateway.rest.errors import add_error_handlers
-from gateway.rest.guard import Guard
-from gateway.rest.reward_servers import reward_servers_router
+from gateway.rest.guard import LOOPBACK_ONLY, Guard, Hosts
+from gateway.rest.links import FILES_PATH
+from gateway.rest.logs import logs_router
+from gateway.rest.me import me_router
+from gateway.rest.models import models_router
+from gateway.rest.new_job import job_schemas
+from gateway.rest.queries import refuse_doubled
+from gateway.rest.rescores import rescores_router
+from gateway.rest.reward_functions import reward_functions_router
+from gateway.rest.reward_servers import NewRewardServer, reward_servers_router
+from gateway.rest.tokens import tokens_router
 from gateway.rest.training_jobs import training_jobs_router
-from plaudit.types.jobs import TrainingJobSpec
+from plaudit.types.dataset_sources import DatasetSource
+from plaudit.types.rescores import RescoreSpec
 
 
-def create_app(gateway: Gateway) -> FastAPI:
-    """The ASGI application of `gateway`. It answers on loopback names only."""
+def create_app(gateway: Gateway, hosts: Hosts = LOOPBACK_ONLY) -> FastAPI:
+    """The ASGI application of `gateway`, which answers by the names `hosts`."""
     app = _App(
         title="Plaudit",
         version=version("plaudit"),
@@ -26,12 +37,21 @@ def create_app(gateway: Gateway) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        dependencies=[Depends(refuse_doubled)],
     )
     add_error_handlers(app)
-    app.add_middleware(Guard)
+    # The last that is added stands before the others.
+    app.add_middleware(Auth, access=gateway.access, signed=(FILES_PATH,))
+    app.add_middleware(Guard, hosts=hosts)
     app.include_router(training_jobs_router(gateway))
     app.include_router(datasets_router(gateway))
     app.include_router(reward_servers_router(gateway))
+    app.include_router(rescores_router(gateway))
+    app.include_router(tokens_router(gateway))
+    app.include_router(reward_functions_router(gateway))
+    app.include_router(logs_router(gateway))
+    app.include_router(me_router())
+    app.include_router(models_router(gateway))
 
     @app.get("/health", tags=["service"])
     async def health() -> dict[str, str]:
@@ -53,14 +73,25 @@ def create_app(gateway: Gateway) -> FastAPI:
 
 
 class _App(FastAPI):
-    """Adds to the documentation the job spec, whose body is validated by plaudit.types and not by FastAPI."""
+    """Adds to the documentation the bodies that are validated by plaudit.types and not by FastAPI."""
 
     def openapi(self) -> dict[str, Any]:
         if not self.openapi_schema:
             document = super().openapi()
-            spec = TrainingJobSpec.model_json_schema(ref_template="#/components/schemas/{model}")
-            definitions = spec.pop("$defs")
-            # The name of a binding is its reward's where it is not given.
-            definitions["RewardBinding"]["required"].remove("name")
-            document["components"]["schemas"].update(definitions, TrainingJobSpec=spec)
+            definitions = job_schemas()
+            rescore = RescoreSpec.model_json_schema(ref_template="#/components/schemas/{model}")
+            del rescore["$defs"]  # the same RewardBinding
+            del rescore["required"]  # without rewards: those of the job
+            server = NewRewardServer.model_json_schema(ref_template="#/components/schemas/{model}")
+            definitions |= server.pop("$defs")
+            source = DatasetSource.model_json_schema(ref_template="#/components/schemas/{model}")
+            definitions |= source.pop("$defs")
+            named = {"name": {"type": "string"}, **source["properties"]}
+            document["components"]["schemas"].update(
+                definitions,
+                RescoreSpec=rescore,
+                NewRewardServer=server,
+                DatasetSource=source,
+                NewDatasetConnection={**source, "properties": named, "required": ["name"]},
+            )
         return super().openapi()

@@ -12,6 +12,8 @@ from plaudit.errors import DeadlineExceededError, InvalidArgumentError, Resource
 from plaudit.types.validation import TOO_DEEP, json_fault, load_json, shown
 
 MAX_JSON_BYTES: Final = 1024 * 1024
+MAX_JOB_BYTES: Final = 4 * 1024 * 1024
+"""Of a job, which may hold whole programs."""
 IDLE_SECONDS: Final = 60.0
 """Longest wait for the next bytes of a body."""
 
@@ -51,20 +53,24 @@ class Body:
                         return
 
 
-async def read_json_object(request: Request) -> dict[str, Any]:
-    """The JSON object in the body, whatever its Content-Type says. NaN passes, so that a field's own rule
-    refuses it by name.
+async def read_json_object(
+    request: Request, *, max_bytes: int = MAX_JSON_BYTES, optional: bool = False
+) -> dict[str, Any]:
+    """The JSON object in the body, whatever its Content-Type says; {} for no body where it is `optional`. NaN
+    passes, so that a field's own rule refuses it by name.
     """
     body = Body(request)
     data = bytearray()
     async for chunk in body:
         data += chunk
-        if len(data) > MAX_JSON_BYTES:
+        if len(data) > max_bytes:
             await body.discard()
             raise ResourceExhaustedError(
-                f"the body is larger than {MAX_JSON_BYTES:,} bytes, the most that is accepted here",
+                f"the body is larger than {max_bytes:,} bytes, the most that is accepted here",
                 reason="BODY_TOO_LARGE",
             )
+    if optional and not data.strip():
+        return {}
     try:
         value = load_json(data.decode("utf-8"))
     except RecursionError:

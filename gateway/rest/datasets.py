@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from gateway.datasets import check_upload
+from gateway.datasets import FORMATS, check_upload, read_connection
 from gateway.domain import Gateway
 from gateway.rest import _convert, objects, queries
-from gateway.rest.bodies import Body
+from gateway.rest.bodies import Body, read_json_object
 from gateway.rest.errors import PAGE_FIELDS, fields_named
 from gateway.rest.multipart import FileBegin, FileChunk, TextPart, read_parts
 from gateway.rest.responses import FAILURES, answer
 from gateway.store.datasets import StoredDataset
 from plaudit.errors import DeadlineExceededError, FieldViolation, InvalidArgumentError, PlauditError
+from plaudit.types.dataset_sources import parse_dataset_source
 from plaudit.types.validation import shown
 
 NoQuery = Annotated[queries.NoQuery, Query()]
@@ -40,7 +41,7 @@ def datasets_router(gateway: Gateway) -> APIRouter:
                             "required": ["name", "file"],
                             "properties": {
                                 "name": {"type": "string"},
-                                "format": {"type": "string", "enum": ["jsonl"]},
+                                "format": {"type": "string", "enum": list(FORMATS)},
                                 "file": {"type": "string", "format": "binary"},
                             },
                         }
@@ -50,7 +51,9 @@ def datasets_router(gateway: Gateway) -> APIRouter:
         },
     )
     async def upload_dataset(request: Request, query: NoQuery) -> Response:
-        """Stores a JSONL file as a dataset; the same bytes return the same dataset."""
+        """Stores a file (JSONL, a JSON list, CSV or Parquet) as a dataset; the same bytes return the same
+        dataset. Without a format, it is told by the file's beginning, and CSV by its name.
+        """
         body = Body(request)
         try:
             dataset = await _upload(gateway, body, request.headers.get("content-type"))
@@ -60,6 +63,39 @@ def datasets_router(gateway: Gateway) -> APIRouter:
             await body.discard()
             raise
         return answer(_convert.dataset_object(dataset))
+
+    @router.post(
+        "/connect",
+        response_model=objects.DatasetObject,
+        openapi_extra=_body("NewDatasetConnection"),
+    )
+    async def connect_dataset(request: Request, query: NoQuery) -> Response:
+        """Makes a dataset of the rows of a source, as they are now. The same name with the same source
+        returns the dataset that was made of it.
+        """
+        data = await read_json_object(request)
+        name, source = read_connection(data.pop("name", None), data)
+        return answer(_convert.dataset_object(await gateway.dataset_connection.connect(name, source)))
+
+    @router.post(
+        "/connect/validate",
+        response_model=objects.TriedSourceObject,
+        openapi_extra=_body("DatasetSource"),
+    )
+    async def validate_dataset_source(request: Request, query: NoQuery) -> Response:
+        """Reads the first rows of a source, and stores nothing."""
+        data = await read_json_object(request)
+        name = data.pop("name", None)
+        source = parse_dataset_source(data) if name is None else read_connection(name, data)[1]
+        tried = await gateway.dataset_connection.try_source(source)
+        return answer(
+            objects.TriedSourceObject(
+                valid=not tried.error,
+                num_rows=tried.num_rows,
+                columns=list(tried.columns),
+                error=tried.error or None,
+            )
+        )
 
     @router.get("", response_model=objects.DatasetList)
     async def list_datasets(query: Annotated[queries.ListQuery, Query()]) -> Response:
@@ -78,6 +114,19 @@ def datasets_router(gateway: Gateway) -> APIRouter:
         """Returns a dataset, by id or name."""
         return answer(_convert.dataset_object(await datasets.get(id)))
 
+    @router.get("/{id}/rows", response_model=objects.DatasetRowList)
+    async def list_dataset_rows(id: str, query: Annotated[queries.RowsQuery, Query()]) -> Response:
+        """Lists rows in their order."""
+        with fields_named({"page_size": "limit"}):
+            page = await datasets.rows(id, limit=query.limit, page_token=query.page_token)
+        return answer(
+            objects.DatasetRowList(
+                data=[_convert.dataset_row_object(row) for row in page.items],
+                has_more=bool(page.next_page_token),
+                next_page_token=page.next_page_token or None,
+            )
+        )
+
     @router.delete("/{id}", response_model=objects.Deleted)
     async def delete_dataset(id: str, query: NoQuery) -> Response:
         """Deletes a dataset and its file."""
@@ -87,9 +136,15 @@ def datasets_router(gateway: Gateway) -> APIRouter:
     return router
 
 
+def _body(schema: str) -> dict[str, Any]:
+    reference = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
+    return {"requestBody": {"required": True, "content": {"application/json": reference}}}
+
+
 async def _upload(gateway: Gateway, body: Body, content_type: str | None) -> StoredDataset:
     fields: dict[str, str] = {}
     files = 0
+    by_name = ""
     async with gateway.datasets.upload() as upload:
         async for part in read_parts(body, content_type):
             match part:
@@ -99,8 +154,9 @@ async def _upload(gateway: Gateway, body: Body, content_type: str | None) -> Sto
                     if name in fields:
                         raise InvalidArgumentError.of(name, "is sent twice; send it once")
                     fields[name] = text
-                case FileBegin(name):
+                case FileBegin(name, filename):
                     files += 1
+                    by_name = "csv" if filename.lower().endswith((".csv", ".tsv")) else ""
                     if name != "file":
                         raise _unknown(name)
                     if files > 1:
@@ -113,10 +169,10 @@ async def _upload(gateway: Gateway, body: Body, content_type: str | None) -> Sto
         missing = [name for name, there in (("name", "name" in fields), ("file", files)) if not there]
         if missing:
             raise InvalidArgumentError([FieldViolation(name, "is missing in the form") for name in missing])
-        return await upload.store(fields["name"], fields.get("format", ""))
+        return await upload.store(fields["name"], fields.get("format") or by_name)
 
 
 def _unknown(name: str) -> InvalidArgumentError:
     return InvalidArgumentError.of(
-        name, f"{shown(name)} is no part of the form; it has name, format (jsonl) and the file named file"
+        name, f"{shown(name)} is no part of the form; it has name, format and the file named file"
     )

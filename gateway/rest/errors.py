@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Final
@@ -113,7 +113,7 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
 
 def _violation(detail: dict[str, Any]) -> errors.FieldViolation:
     # The first part of the location says where the parameter stands: path, query or header.
-    field = ".".join(str(part) for part in detail["loc"][1:]) or "(request)"
+    field = _path(detail["loc"][1:])
     if detail["type"] == "missing":
         return errors.FieldViolation(field, "is missing")
     if detail["type"] == "extra_forbidden":
@@ -124,6 +124,12 @@ def _violation(detail: dict[str, Any]) -> errors.FieldViolation:
     return errors.FieldViolation(
         field, f"{shown(detail['input'])} is refused: {message[:1].lower()}{message[1:]}"
     )
+
+
+def _path(location: Sequence[int | str]) -> str:
+    """`status[0]` of ("status", 0): as paths of bodies are written."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return path.removeprefix(".") or "(request)"
 
 
 def _body(status: int, code: str, message: str) -> dict[str, Any]:

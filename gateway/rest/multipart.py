@@ -30,9 +30,10 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class FileBegin:
-    """A file begins; its chunks follow."""
+    """A file begins; its chunks follow. `filename` is what the client calls it: never a path of ours."""
 
     name: str
+    filename: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,8 @@ class _Collector:
         if not self._name:
             raise _malformed("a part of the form has no name")
         if self._is_file:
-            self._ready.append(FileBegin(self._name))
+            filename = options[b"filename"].decode("utf-8", "replace")
+            self._ready.append(FileBegin(self._name, filename))
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
         if self._is_file:

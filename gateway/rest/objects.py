@@ -8,7 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+from plaudit.types.preflight import PreflightMode, PreflightReport
 
 
 def iso_time(time: datetime) -> str:
@@ -30,6 +32,29 @@ class ErrorOfJob(RestObject):
 
     code: str
     message: str
+
+
+class GpuObject(RestObject):
+    """A GPU that a client asked for."""
+
+    type: str
+    count: int
+
+
+class JobAlertObject(RestObject):
+    """A failure mode that the metrics of a job showed from `step` on; `ended_step` is null while they do.
+
+    `subject` is the reward that it is of, "" for the whole job.
+    """
+
+    kind: str
+    subject: str
+    severity: str
+    message: str
+    evidence: dict[str, float]
+    step: int
+    raised_at: Time
+    ended_step: int | None
 
 
 class TrainingJobObject(RestObject):
@@ -54,15 +79,21 @@ class TrainingJobObject(RestObject):
     metrics: dict[str, float]
     current_loss: float | None
     latest_checkpoint_id: str | None
+    model_id: str | None
+    preflight: PreflightMode
+    preflight_report: PreflightReport | None
+    alerts: list[JobAlertObject]
     created_at: Time
     updated_at: Time
     started_at: Time | None
     completed_at: Time | None
     duration_seconds: float | None
+    requires_heartbeat: bool
+    created_by: str | None
+    gpu_requested: GpuObject | None
     gpu: None = None
-    gpu_requested: None = None
     dashboard_url: None = None
-    download_url: None = None
+    download_url: str | None = None
     wandb_run_url: None = None
     cost_usd: None = None
 
@@ -229,13 +260,24 @@ class DatasetObject(RestObject):
     object: Literal["dataset"] = "dataset"
     name: str
     source_type: str
-    source_uri: None = None
-    huggingface_dataset: None = None
+    source_uri: str | None
+    huggingface_dataset: str | None
     num_rows: int
     columns: list[str]
+    methods: list[str]
     size_bytes: int
     sha256: str
     created_at: Time
+
+
+class TriedSourceObject(RestObject):
+    """What the first rows of a source are like; `error` says why it cannot be connected."""
+
+    object: Literal["dataset_validation"] = "dataset_validation"
+    valid: bool
+    num_rows: int | None
+    columns: list[str]
+    error: str | None
 
 
 class DatasetList(RestObject):
@@ -246,8 +288,28 @@ class DatasetList(RestObject):
     has_more: bool
 
 
+class DatasetRowObject(RestObject):
+    """A row of a dataset as jobs read it; `prompt` is text or a list of chat turns."""
+
+    object: Literal["dataset_row"] = "dataset_row"
+    row_number: int
+    prompt: str | list[dict[str, str]]
+    columns: dict[str, Any]
+
+
+class DatasetRowList(RestObject):
+    """A page of rows, in their order; `page_token=<next_page_token>` asks for the next."""
+
+    object: Literal["list"] = "list"
+    data: list[DatasetRowObject]
+    has_more: bool
+    next_page_token: str | None
+
+
 class OfferedRewardObject(RestObject):
-    """A reward on offer; `config_schema` is null where it takes no configuration."""
+    """A reward on offer; `config_schema` is null where it takes no configuration. `problem` says why no job
+    can use it, and is null where one can.
+    """
 
     name: str
     description: str
@@ -255,10 +317,34 @@ class OfferedRewardObject(RestObject):
     max_value: float | None
     required_columns: list[str]
     config_schema: dict[str, Any] | None
+    problem: str | None
+
+
+class TlsObject(RestObject):
+    """TLS towards a reward server; CA and certificate are names."""
+
+    ca: str | None
+    client_certificate: str | None
+    server_name: str | None
+
+
+class ReplicaObject(RestObject):
+    """One address of a reward server, as it was found at `checked_at`; `reason` is null where it serves.
+
+    `since` is the gateway's first check that found this state, with no other in between.
+    """
+
+    address: str
+    state: Literal["serving", "not_serving", "unreachable"]
+    reason: str | None
+    since: Time
+    checked_at: Time
+    server_version: str | None
+    latency_seconds: float | None
 
 
 class RewardServerObject(RestObject):
-    """A registered reward server, and what it answered when this was asked."""
+    """A registered reward server, and what it answered when this was asked. Secrets are named, never held."""
 
     id: str
     object: Literal["reward_server"] = "reward_server"
@@ -269,6 +355,11 @@ class RewardServerObject(RestObject):
     unreachable_reason: str | None
     server_version: str | None
     rewards: list[OfferedRewardObject]
+    tls: TlsObject | None
+    credential: str | None
+    plaintext: bool
+    replicas: list[ReplicaObject]
+    warnings: list[str]
     created_at: Time
 
 
@@ -278,6 +369,100 @@ class RewardServerList(RestObject):
     object: Literal["list"] = "list"
     data: list[RewardServerObject]
     has_more: Literal[False] = False
+
+
+class DownloadFile(RestObject):
+    """A file to download: `url` is absolute, authorises itself for an hour, and takes ranges."""
+
+    path: str
+    url: str
+    size_bytes: int
+    sha256: str
+
+
+class ModelObject(RestObject):
+    """A model: the export of a job's checkpoint. `download_url` is that of its weights, or of the index that
+    names their files; null until it is available. `status_detail` says why it is not.
+    """
+
+    id: str
+    object: Literal["model"] = "model"
+    name: str
+    source: Literal["training_job"] = "training_job"
+    status: Literal["exporting", "available", "unavailable"]
+    status_detail: str
+    base_model: str
+    training_job_id: str
+    step: int
+    attempt: int
+    is_final: bool
+    kind: Literal["full", "merged", "adapter"]
+    artifact_type: Literal["full", "adapter"]
+    dtype: str
+    size_bytes: int
+    download_url: str | None
+    files: list[DownloadFile]
+    created_at: Time
+
+
+class ModelList(RestObject):
+    """A page of models, newest first; `after=<last id>` asks for the next."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelObject]
+    has_more: bool
+
+
+class NewModel(BaseModel):
+    """A checkpoint to export."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    checkpoint: str = Field(
+        description="A checkpoint, or a job: its newest checkpoint.", examples=["job_01@120"]
+    )
+    form: str = Field(
+        default="merged",
+        description='"merged": the whole model; "adapter": adapters alone.',
+        examples=["merged"],
+    )
+    dtype: str = Field(
+        default="float32", description='Type of the weights: "float32" or "bfloat16".', examples=["float32"]
+    )
+
+
+class CheckpointObject(RestObject):
+    """A checkpoint that is there: weights, and what it takes to go on training."""
+
+    id: str
+    object: Literal["checkpoint"] = "checkpoint"
+    training_job_id: str
+    step: int
+    attempt: int
+    status: Literal["ready"] = "ready"
+    payload: Literal["resumable"] = "resumable"
+    size_bytes: int
+    file_count: int
+    has_adapters: bool
+    pinned: Literal[False] = False
+    created_at: Time
+
+
+class CheckpointList(RestObject):
+    """A page of checkpoints, newest step first; `after=<last id>` asks for the next."""
+
+    object: Literal["list"] = "list"
+    data: list[CheckpointObject]
+    has_more: bool
+
+
+class CheckpointDownload(RestObject):
+    """The files of a checkpoint: what `from_pretrained` loads (weights), all (resumable), or adapters."""
+
+    id: str
+    object: Literal["checkpoint_download"] = "checkpoint_download"
+    artifact: Literal["weights", "resumable", "adapter"]
+    files: list[DownloadFile]
 
 
 class Deleted(RestObject):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections import Counter
+from typing import Annotated, Final, Literal
 
+from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.types.statuses import JobStatus
 
 
@@ -18,6 +21,23 @@ def _parts(value: object) -> object:
 Names = Annotated[list[str], BeforeValidator(_parts)]
 Statuses = Annotated[list[JobStatus], BeforeValidator(_parts)]
 Limit = Annotated[int, Field(description="Most entries to return. Above 500: 500.")]
+
+
+_LISTS: Final = frozenset({"status", "keys", "kinds"})
+"""Parameters that may stand more than once."""
+
+
+async def refuse_doubled(request: Request) -> None:
+    """Raises InvalidArgumentError where a parameter stands twice: one of the two would be passed over."""
+    names = Counter(name for name, _ in request.query_params.multi_items())
+    doubled = [name for name, count in names.items() if count > 1 and name not in _LISTS]
+    if doubled:
+        raise InvalidArgumentError(
+            [
+                FieldViolation(name or "(request)", f"stands {names[name]} times; send it once")
+                for name in doubled
+            ]
+        )
 
 
 class NoQuery(BaseModel):
@@ -56,9 +76,10 @@ class MetricsQuery(NoQuery):
 
 
 class EventsQuery(NoQuery):
-    """How much of a job's log."""
+    """A page of a job's events."""
 
     limit: Limit = 50
+    after: str = Field(default="", description="Id of the last event of the page before.")
 
 
 class CompletionsQuery(NoQuery):
@@ -67,6 +88,42 @@ class CompletionsQuery(NoQuery):
     step: int = Field(default=0, description="Only this step. 0: all, newest first.")
     limit: Limit = 50
     page_token: str = Field(default="", description="next_page_token of the page before.")
+
+
+class RowsQuery(NoQuery):
+    """A page of rows."""
+
+    limit: Limit = 20
+    page_token: str = Field(default="", description="next_page_token of the page before.")
+
+
+class PageQuery(NoQuery):
+    """A page of a list that is continued by a token."""
+
+    limit: Limit = 50
+    page_token: str = Field(default="", description="next_page_token of the page before.")
+
+
+class ModelsQuery(ListQuery):
+    """A page of models."""
+
+    training_job_id: str = Field(default="", description="Only models of this job. Empty: all.")
+
+
+class ArtifactQuery(NoQuery):
+    """Which files of a checkpoint."""
+
+    artifact: Literal["weights", "resumable", "adapter"] = Field(
+        default="weights",
+        description="weights: what from_pretrained loads; resumable: all; adapter: those of adapters.",
+    )
+
+
+class LinkQuery(NoQuery):
+    """What shows that a URL was given out."""
+
+    expires: int = Field(description="Until when it is good, in seconds since 1970.")
+    signature: str = Field(description="Of address and time.")
 
 
 class WatchQuery(NoQuery):

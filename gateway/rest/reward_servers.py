@@ -5,26 +5,22 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gateway.domain import Gateway
 from gateway.rest import _convert, objects, queries
 from gateway.rest.bodies import read_json_object
 from gateway.rest.responses import FAILURES, answer
+from gateway.rewards import Registration
 from plaudit.types.validation import parse_model
 
 NoQuery = Annotated[queries.NoQuery, Query()]
 
 
-class NewRewardServer(BaseModel):
-    """A reward server to register; it need not be up."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
+class NewRewardServer(Registration):
+    """A reward server to register; it need not be up. Secrets are named, never held."""
 
     name: str = Field(description="Name, unique.", examples=["math-rewards"])
-    addresses: list[str] = Field(
-        description="Where its replicas listen, host:port each.", examples=[["127.0.0.1:50061"]]
-    )
 
 
 def reward_servers_router(gateway: Gateway) -> APIRouter:
@@ -38,14 +34,14 @@ def reward_servers_router(gateway: Gateway) -> APIRouter:
         openapi_extra={
             "requestBody": {
                 "required": True,
-                "content": {"application/json": {"schema": NewRewardServer.model_json_schema()}},
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/NewRewardServer"}}},
             }
         },
     )
     async def create_reward_server(request: Request, query: NoQuery) -> Response:
         """Registers a reward server; the same content again returns the same server."""
         asked = parse_model(NewRewardServer, await read_json_object(request))
-        return answer(_convert.reward_server_object(await servers.create(asked.name, asked.addresses)))
+        return answer(_convert.reward_server_object(await servers.create(asked.name, asked)))
 
     @router.get("", response_model=objects.RewardServerList)
     async def list_reward_servers(query: NoQuery) -> Response:

@@ -8,7 +8,8 @@ from the beginning.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Final
 
 from fastapi import Request, Response
@@ -25,13 +26,14 @@ HEARTBEAT_SECONDS: Final = 15.0
 SEND_SECONDS: Final = 60.0
 """A reader that takes nothing for so long is gone."""
 _RECONNECT_MS: Final = 1_000
+_FORM: Final = "server-sent event"
 
 
 async def watch(gateway: Gateway, job_id: str | None, query: WatchQuery, request: Request) -> Response:
     """The events of a job, or of all jobs, as a stream that ends with the job."""
     last_seen = request.headers.get("last-event-id", "")
     try:
-        events = await gateway.events.watch(job_id, last_seen or query.after_cursor, query.kinds)
+        events = await gateway.events.watch_together(job_id, last_seen or query.after_cursor, query.kinds)
     except OutOfRangeError as error:
         if not last_seen:
             raise
@@ -44,26 +46,38 @@ async def watch(gateway: Gateway, job_id: str | None, query: WatchQuery, request
     return _stream(_sent(events))
 
 
-def _stream(events: AsyncIterator[ServerSentEvent]) -> EventSourceResponse:
+def _stream(events: AsyncIterator[ServerSentEvent | bytes]) -> EventSourceResponse:
     return EventSourceResponse(events, ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
 
 
-async def _sent(events: AsyncIterator[Event]) -> AsyncIterator[ServerSentEvent]:
+async def _sent(batches: AsyncGenerator[Sequence[Event], None]) -> AsyncIterator[ServerSentEvent | bytes]:
     yield ServerSentEvent(retry=_RECONNECT_MS)
     try:
-        async for event in events:
-            data = watched_event(event).model_dump_json(exclude_none=True)
-            yield ServerSentEvent(data, event=event.kind, id=event.cursor)
+        async with aclosing(batches):
+            async for events in batches:
+                yield b"".join(map(_encoded, events))
     except UnavailableError:
         return  # the gateway stops: the client comes back, with its cursor
 
 
-async def _put_back(first: Event, rest: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    yield first
-    async for event in rest:
-        yield event
+def _encoded(event: Event) -> bytes:
+    encoded: bytes | None = event.forms.get(_FORM)
+    if encoded is None:
+        data = watched_event(event).model_dump_json(exclude_none=True)
+        encoded = ServerSentEvent(data, event=event.kind, id=event.cursor).encode()
+        event.forms[_FORM] = encoded
+    return encoded
 
 
-async def _resync(error: OutOfRangeError) -> AsyncIterator[ServerSentEvent]:
+async def _put_back(
+    first: Sequence[Event], rest: AsyncGenerator[Sequence[Event], None]
+) -> AsyncGenerator[Sequence[Event], None]:
+    async with aclosing(rest):
+        yield first
+        async for events in rest:
+            yield events
+
+
+async def _resync(error: OutOfRangeError) -> AsyncIterator[ServerSentEvent | bytes]:
     data = json.dumps({"code": error.reason, "message": error.message})
     yield ServerSentEvent(data, event="resync", id="", retry=_RECONNECT_MS)

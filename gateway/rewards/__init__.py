@@ -1,6 +1,16 @@
 """Reward servers that jobs may name: registered, asked what they offer, and their configurations checked."""
 
 from gateway.rewards.config_schema import config_violations
+from gateway.rewards.registration import ConfiguredServer, Registration
 from gateway.rewards.registry import LiveRewardServer, RewardServerRegistry
+from gateway.rewards.replicas import ReplicaHealth, ReplicaState
 
-__all__ = ["LiveRewardServer", "RewardServerRegistry", "config_violations"]
+__all__ = [
+    "ConfiguredServer",
+    "LiveRewardServer",
+    "Registration",
+    "ReplicaHealth",
+    "ReplicaState",
+    "RewardServerRegistry",
+    "config_violations",
+]

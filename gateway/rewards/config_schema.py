@@ -25,7 +25,8 @@ from plaudit.types.validation import shown
 log = structlog.get_logger(__name__)
 
 MAX_SCHEMA_BYTES: Final = 32 * 1024
-MAX_CONFIG_BYTES: Final = 64 * 1024
+MAX_CONFIG_BYTES: Final = 512 * 1024
+"""Largest configuration, as JSON: it holds the source of a python_function, with room for escapes."""
 MAX_WORK: Final = 10_000
 """Units of work for one configuration, about 10 µs each; see `_Budget`. A real one takes some hundred."""
 MAX_VIOLATIONS: Final = 20
@@ -86,16 +87,18 @@ def config_violations(
         if not config:
             return []
         return [FieldViolation(field, f"{shown(config)}: the reward takes no configuration; leave it out")]
-    found: dict[FieldViolation, None] = {}
+    found: dict[str, FieldViolation] = {}
     try:
         for error in _validator(dict(schema), size).iter_errors(config):
-            found.update(dict.fromkeys(_violations(error, field)))
+            for violation in _violations(error, field):
+                # A value of the wrong type breaks other rules too, which says nothing more.
+                found.setdefault(violation.field, violation)
             if len(found) >= MAX_VIOLATIONS:
                 break
     except Exception as error:
         # A reference that leads nowhere or round in circles, too much work, or what else a schema can cause.
         log.warning("a configuration is checked in part", field=field, why=type(error).__name__)
-    return list(found)
+    return list(found.values())
 
 
 class _TooMuchWork(Exception):
@@ -191,8 +194,16 @@ def _violations(error: ValidationError, field: str) -> Iterator[FieldViolation]:
         for name in [name for name in required if name not in error.instance][:_MAX_NAMES]:
             yield FieldViolation(f"{path}.{name[:_MAX_MESSAGE_LENGTH]}", "is missing")
     else:
-        message = error.message.encode("utf-8", "backslashreplace").decode("utf-8")
+        message = _message(error).encode("utf-8", "backslashreplace").decode("utf-8")
         if len(message) > _MAX_MESSAGE_LENGTH:
             message = f"{message[:_MAX_MESSAGE_LENGTH]}…"
         default = f"; the default is {shown(schema['default'])}" if "default" in schema else ""
         yield FieldViolation(path, message + default)
+
+
+def _message(error: ValidationError) -> str:
+    """What is wrong; the value, with which the message may begin, is shortened and written as JSON."""
+    value = repr(error.instance)
+    if error.message.startswith(value):
+        return f"{shown(error.instance)}{error.message[len(value) :]}"
+    return error.message

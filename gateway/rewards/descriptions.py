@@ -1,125 +1,148 @@
-"""Asks a reward server what it offers.
+"""Reads what a reward server says of itself.
 
-The answer comes from somebody else's process: it may be late, wrong or hostile, and is bounded in time and
-size. A server that is away is an answer too, never an error.
+It comes from somebody else's process, and may be wrong or hostile: it is bounded in size, what makes no sense
+in it is told, and nothing of it is believed that a job could stumble over.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
-
-import grpc
-import grpc.aio
 
 from gateway.jobs.ports import OfferedReward, ServerDescription
 from gateway.rewards.config_schema import parse_config_schema
-from plaudit.errors import PlauditError, UnavailableError
-from plaudit.reward.v1 import reward_service_pb2, reward_service_pb2_grpc
-from plaudit.rpc import Endpoint, ForbiddenAddressError, error_from_rpc, open_channel, resolve
+from plaudit.reward.v1 import reward_service_pb2
+from plaudit.scoring import PROTOCOL_VERSION
+from plaudit.types.validation import shown
 
-DEADLINE_SECONDS: Final = 3.0
-"""For all replicas of a server together, each of which is asked at once."""
-PROTOCOL_VERSION: Final = 1
-"""Behaviour revision of plaudit.reward.v1 that trainers speak."""
-
-_MAX_ADDRESSES: Final = 4
 _MAX_REWARDS: Final = 256
 _MAX_TEXT_LENGTH: Final = 1_000
 _MAX_COLUMNS: Final = 256
 _MAX_SCHEMAS_LENGTH: Final = 256 * 1024
+_NAMES_SHOWN: Final = 3
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
-async def describe(addresses: Sequence[str]) -> ServerDescription:
-    """What the first replica to answer says of itself, or why none did."""
-    asked = [asyncio.create_task(_ask(address)) for address in addresses]
-    reasons: list[str] = []
-    try:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            for answer in asyncio.as_completed(asked):
-                try:
-                    return await asyncio.to_thread(_description, await answer)
-                except PlauditError as error:
-                    reasons.append(error.message)
-    except TimeoutError:
-        reasons.append(f"{', '.join(addresses)} did not answer within {DEADLINE_SECONDS:g} s")
-    finally:
-        for task in asked:
-            task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
-    return ServerDescription(reachable=False, unreachable_reason="; ".join(reasons))
-
-
-async def _ask(address: str) -> reward_service_pb2.GetServerInfoResponse:
-    """The description of the server at `host:port`, or a PlauditError that says why there is none."""
-    failure: PlauditError | None = None
-    for endpoint in await _endpoints(address):
-        channel = open_channel(endpoint.target)
-        try:
-            return await reward_service_pb2_grpc.RewardServiceStub(channel).GetServerInfo(
-                reward_service_pb2.GetServerInfoRequest(client_name="plaudit gateway"),
-                timeout=DEADLINE_SECONDS,
-            )
-        except grpc.aio.AioRpcError as error:
-            failure = _reason(error, address)
-        finally:
-            await channel.close()
-    raise failure or UnavailableError(f"{address} has no address that can be dialled")
-
-
-async def _endpoints(address: str) -> list[Endpoint]:
-    """What to dial: numeric addresses only, each of them checked, so that no name resolves twice."""
-    try:
-        return (await resolve(address, DEADLINE_SECONDS))[:_MAX_ADDRESSES]
-    except ForbiddenAddressError as error:
-        raise UnavailableError(str(error)) from None
-    except OSError as error:
-        raise UnavailableError(f"the name in {address} can not be resolved ({error.strerror})") from None
-
-
-def _reason(error: grpc.aio.AioRpcError, address: str) -> PlauditError:
-    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-        return UnavailableError(f"{address} is no reward server: it does not serve plaudit.reward.v1")
-    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return UnavailableError(f"{address} did not answer within {DEADLINE_SECONDS:g} s")
-    failure = error_from_rpc(error, target=address)
-    return UnavailableError(failure.message[:_MAX_TEXT_LENGTH])
-
-
-def _description(answer: reward_service_pb2.GetServerInfoResponse) -> ServerDescription:
+def description_of(answer: reward_service_pb2.GetServerInfoResponse) -> ServerDescription:
+    """What `answer` offers to jobs, and what is odd in it. Takes up to some seconds, for its schemas."""
+    version = f"{answer.server_name[:_MAX_TEXT_LENGTH]} {answer.server_version[:_MAX_TEXT_LENGTH]}".strip()
     lowest, highest = answer.min_protocol_version, answer.max_protocol_version
     if not lowest <= PROTOCOL_VERSION <= highest:
+        incompatible = (
+            f"it speaks protocol versions {lowest} to {highest} of plaudit.reward.v1, and trainers speak "
+            f"{PROTOCOL_VERSION} to {PROTOCOL_VERSION}; upgrade the older of the two"
+        )
         return ServerDescription(
             reachable=False,
-            unreachable_reason=f"it speaks protocol versions {lowest} to {highest} of plaudit.reward.v1, and "
-            f"{PROTOCOL_VERSION} is needed",
+            unreachable_reason=incompatible,
+            server_version=version,
+            incompatible=incompatible,
         )
-    version = f"{answer.server_name[:_MAX_TEXT_LENGTH]} {answer.server_version[:_MAX_TEXT_LENGTH]}".strip()
+    named, warnings = _usable_names(answer.rewards)
+    rewards, schema_warnings = _offered_rewards(named)
     return ServerDescription(
         reachable=True,
         server_version=version,
-        rewards=tuple(_offered_rewards(answer.rewards[:_MAX_REWARDS])),
+        rewards=rewards,
+        warnings=(*warnings, *schema_warnings),
     )
 
 
-def _offered_rewards(rewards: Sequence[reward_service_pb2.Reward]) -> Iterator[OfferedReward]:
+def digests_of(answer: reward_service_pb2.GetServerInfoResponse) -> dict[str, str]:
+    """A digest of each reward's description, by name: equal where the reward is described as before."""
+    rewards, _ = _usable_names(answer.rewards)
+    return {
+        reward.name: hashlib.sha256(reward.SerializeToString(deterministic=True)).hexdigest()
+        for reward in rewards
+    }
+
+
+def _usable_names(
+    rewards: Sequence[reward_service_pb2.Reward],
+) -> tuple[list[reward_service_pb2.Reward], list[str]]:
+    """The rewards that a job can name, the first of each name, and what is told of the others."""
+    warnings = []
+    kept: dict[str, reward_service_pb2.Reward] = {}
+    for reward in rewards:
+        if _NAME.fullmatch(reward.name):
+            kept.setdefault(reward.name, reward)
+    counts = Counter(reward.name for reward in rewards)
+    unusable = [name for name in counts if name not in kept]
+    if unusable:
+        warnings.append(
+            f"{len(unusable)} rewards have names that no job can use ({_some(unusable)}): a name has 1 to 63 "
+            "small letters, digits and underscores, and starts with a letter"
+        )
+    doubled = [name for name in kept if counts[name] > 1]
+    if doubled:
+        warnings.append(
+            f"{len(doubled)} names stand for several rewards ({_some(doubled)}); the first of each is shown"
+        )
+    if len(kept) > _MAX_REWARDS:
+        warnings.append(f"it offers {len(kept):,} rewards; the first {_MAX_REWARDS} are shown")
+    if not kept:
+        warnings.append("it offers no reward")
+    return list(kept.values())[:_MAX_REWARDS], warnings
+
+
+def _offered_rewards(
+    rewards: Sequence[reward_service_pb2.Reward],
+) -> tuple[tuple[OfferedReward, ...], list[str]]:
     room = _MAX_SCHEMAS_LENGTH
+    offered, unchecked = [], []
     for reward in rewards:
         schema = reward.config_schema_json
         room -= len(schema)
-        # Beyond what is checked, the server checks its configurations itself.
-        yield _offered(reward, schema if room >= 0 or not schema else "{}")
+        # Beyond what is checked here, the server checks its configurations itself.
+        offer = _offered(reward, schema if room >= 0 or not schema else "{}")
+        if schema.strip() not in ("", "{}") and offer.config_schema == {}:
+            unchecked.append(reward.name)
+        offered.append(offer)
+    warnings = [f"{offer.name}: {offer.problem}" for offer in offered if offer.problem]
+    if unchecked:
+        warnings.append(
+            f"the config_schema_json of {len(unchecked)} rewards can not be used ({_some(unchecked)}): it is "
+            "no JSON Schema, or too large; their configurations are checked by the server alone"
+        )
+    return tuple(offered), warnings
 
 
 def _offered(reward: reward_service_pb2.Reward, config_schema: str) -> OfferedReward:
+    low = reward.min_value if reward.HasField("min_value") else None
+    high = reward.max_value if reward.HasField("max_value") else None
     return OfferedReward(
-        name=reward.name[:_MAX_TEXT_LENGTH],
+        name=reward.name,
         description=reward.description[:_MAX_TEXT_LENGTH],
-        min_value=reward.min_value if reward.HasField("min_value") else None,
-        max_value=reward.max_value if reward.HasField("max_value") else None,
+        min_value=_bound(low),
+        max_value=_bound(high),
         required_columns=tuple(
             column[:_MAX_TEXT_LENGTH] for column in reward.required_columns[:_MAX_COLUMNS]
         ),
-        config_schema=parse_config_schema(config_schema, reward.name[:_MAX_TEXT_LENGTH]),
+        config_schema=parse_config_schema(config_schema, reward.name),
+        problem=_range_problem(low, high),
     )
+
+
+def _bound(value: float | None) -> float | None:
+    """A bound as it can be shown: JSON has neither NaN nor infinities."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _range_problem(low: float | None, high: float | None) -> str:
+    lowest = -math.inf if low is None else low
+    highest = math.inf if high is None else high
+    if lowest <= highest and lowest < math.inf and highest > -math.inf:
+        return ""
+    return (
+        f"no value lies in its range, {lowest:g} to {highest:g}; mend min_value and max_value in the "
+        "server's description"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = ", …" if len(names) > _NAMES_SHOWN else ""
+    return ", ".join(shown(name) for name in names[:_NAMES_SHOWN]) + more

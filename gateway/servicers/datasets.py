@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import grpc.aio
 
-from gateway.datasets import check_upload
+from gateway.datasets import check_upload, read_connection
 from gateway.domain import Gateway
 from gateway.servicers import _convert
 from gateway.store.datasets import StoredDataset
 from plaudit.errors import DeadlineExceededError, InvalidArgumentError, PlauditError
 from plaudit.gateway.v1 import dataset_service_pb2
 from plaudit.gateway.v1.dataset_service_pb2_grpc import DatasetServiceServicer
+from plaudit.types.dataset_sources import parse_dataset_source
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -31,6 +32,7 @@ class Datasets(DatasetServiceServicer):
 
     def __init__(self, gateway: Gateway) -> None:
         self._datasets = gateway.datasets
+        self._connection = gateway.dataset_connection
 
     async def UploadDataset(
         self, request_iterator: AsyncIterator[dataset_service_pb2.UploadDatasetRequest], context: Context
@@ -59,6 +61,21 @@ class Datasets(DatasetServiceServicer):
                 await upload.write(frame.chunk)
             return await upload.store(header.name, header.format)
 
+    async def ConnectDataset(
+        self, request: dataset_service_pb2.ConnectDatasetRequest, context: Context
+    ) -> dataset_service_pb2.Dataset:
+        name, source = read_connection(request.name or None, _convert.source_to_data(request.source))
+        return _convert.dataset_to_proto(await self._connection.connect(name, source))
+
+    async def ValidateDatasetSource(
+        self, request: dataset_service_pb2.ValidateDatasetSourceRequest, context: Context
+    ) -> dataset_service_pb2.ValidateDatasetSourceResponse:
+        source = parse_dataset_source(_convert.source_to_data(request.source))
+        tried = await self._connection.try_source(source)
+        return dataset_service_pb2.ValidateDatasetSourceResponse(
+            error=tried.error, row_count=tried.num_rows, columns=tried.columns
+        )
+
     async def GetDataset(
         self, request: dataset_service_pb2.GetDatasetRequest, context: Context
     ) -> dataset_service_pb2.Dataset:
@@ -70,6 +87,15 @@ class Datasets(DatasetServiceServicer):
         page = await self._datasets.list(limit=request.page_size, after=request.page_token)
         return dataset_service_pb2.ListDatasetsResponse(
             datasets=[_convert.dataset_to_proto(dataset) for dataset in page.items],
+            next_page_token=page.next_page_token,
+        )
+
+    async def ListDatasetRows(
+        self, request: dataset_service_pb2.ListDatasetRowsRequest, context: Context
+    ) -> dataset_service_pb2.ListDatasetRowsResponse:
+        page = await self._datasets.rows(request.id, limit=request.page_size, page_token=request.page_token)
+        return dataset_service_pb2.ListDatasetRowsResponse(
+            rows=[_convert.dataset_row_to_proto(row) for row in page.items],
             next_page_token=page.next_page_token,
         )
 

@@ -23,8 +23,9 @@ class RewardServers(RewardServerServiceServicer):
     async def CreateRewardServer(
         self, request: reward_server_service_pb2.CreateRewardServerRequest, context: Context
     ) -> reward_server_service_pb2.RewardServer:
-        asked = request.reward_server
-        return _convert.reward_server_to_proto(await self._servers.create(asked.name, tuple(asked.addresses)))
+        registration = _convert.registration_from_proto(request.reward_server)
+        live = await self._servers.create(request.reward_server.name, registration)
+        return _convert.reward_server_to_proto(live)
 
     async def GetRewardServer(
         self, request: reward_server_service_pb2.GetRewardServerRequest, context: Context

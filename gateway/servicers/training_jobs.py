@@ -21,12 +21,13 @@ class TrainingJobs(TrainingJobServiceServicer):
     def __init__(self, gateway: Gateway) -> None:
         self._jobs = gateway.jobs
         self._events = gateway.events
+        self._log = gateway.job_log
 
     async def CreateTrainingJob(
         self, request: training_job_service_pb2.CreateTrainingJobRequest, context: Context
     ) -> training_job_pb2.TrainingJob:
         job = await self._jobs.create(
-            _convert.spec_to_data(request.spec),
+            _convert.job_request_to_data(request),
             request_id=request.request_id or None,
             validate_only=request.validate_only,
         )
@@ -44,6 +45,7 @@ class TrainingJobs(TrainingJobServiceServicer):
             limit=request.page_size,
             after=request.page_token,
             statuses=_convert.statuses_from_proto(request.statuses),
+            method=_convert.method_from_proto(request.method),
         )
         return training_job_service_pb2.ListTrainingJobsResponse(
             training_jobs=[_convert.job_to_proto(job) for job in page.items],
@@ -64,6 +66,47 @@ class TrainingJobs(TrainingJobServiceServicer):
         self, request: training_job_service_pb2.CancelTrainingJobRequest, context: Context
     ) -> training_job_pb2.TrainingJob:
         return _convert.job_to_proto(await self._jobs.cancel(request.id))
+
+    async def CloneTrainingJob(
+        self, request: training_job_service_pb2.CloneTrainingJobRequest, context: Context
+    ) -> training_job_pb2.TrainingJob:
+        job = await self._jobs.clone(
+            request.id,
+            _convert.overrides_to_data(request.overrides_json),
+            request_id=request.request_id or None,
+            validate_only=request.validate_only,
+        )
+        return _convert.job_to_proto(job)
+
+    async def DeleteTrainingJob(
+        self, request: training_job_service_pb2.DeleteTrainingJobRequest, context: Context
+    ) -> training_job_service_pb2.DeleteTrainingJobResponse:
+        await self._jobs.delete(request.id)
+        return training_job_service_pb2.DeleteTrainingJobResponse()
+
+    async def HeartbeatTrainingJob(
+        self, request: training_job_service_pb2.HeartbeatTrainingJobRequest, context: Context
+    ) -> training_job_pb2.TrainingJob:
+        return _convert.job_to_proto(await self._jobs.heartbeat(request.id))
+
+    async def ListTrainingJobEvents(
+        self, request: training_job_service_pb2.ListTrainingJobEventsRequest, context: Context
+    ) -> training_job_service_pb2.ListTrainingJobEventsResponse:
+        page = await self._events.page(request.id, limit=request.page_size, page_token=request.page_token)
+        return training_job_service_pb2.ListTrainingJobEventsResponse(
+            events=[_convert.event_to_proto(event) for event in page.items],
+            next_page_token=page.next_page_token,
+        )
+
+    async def StreamTrainingJobLog(
+        self, request: training_job_service_pb2.StreamTrainingJobLogRequest, context: Context
+    ) -> AsyncIterator[training_job_service_pb2.LogText]:
+        if request.follow:
+            lines = await self._log.follow(request.id, after_cursor=request.after_cursor)
+        else:
+            _, lines = await self._log.so_far(request.id)
+        async for line in lines:
+            yield training_job_service_pb2.LogText(line=line.text, cursor=line.cursor)
 
     async def WatchTrainingJob(
         self, request: training_job_service_pb2.WatchTrainingJobRequest, context: Context

@@ -1,5 +1,5 @@
 """The store: one SQLite file in WAL mode, one writer, acknowledgement after commit."""
 
-from gateway.store._store import Session, Store
+from gateway.store._store import STORE_FILE, Session, Store
 
-__all__ = ["Session", "Store"]
+__all__ = ["STORE_FILE", "Session", "Store"]

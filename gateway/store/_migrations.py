@@ -13,8 +13,20 @@ from typing import Final
 from gateway.store._times import now, to_micros
 from plaudit.errors import FailedPreconditionError
 
-SCRIPTS: Final[Sequence[str]] = (
-    resources.files("gateway.store").joinpath("schema.sql").read_text(encoding="utf-8"),
+SCRIPTS: Final[Sequence[str]] = tuple(
+    resources.files("gateway.store").joinpath(name).read_text(encoding="utf-8")
+    for name in (
+        "schema.sql",
+        "schema_2_reward_servers.sql",
+        "schema_3_preflight_and_rescores.sql",
+        "schema_4_dataset_methods.sql",
+        "schema_5_job_requests.sql",
+        "schema_6_init_checkpoints.sql",
+        "schema_7_models.sql",
+        "schema_8_access.sql",
+        "schema_9_point_blocks.sql",
+        "schema_10_alerts.sql",
+    )
 )
 """Script n brings a store from version n - 1 to version n; the first makes it from nothing."""
 

@@ -12,19 +12,31 @@ import aiosqlite
 
 from gateway.events import Event
 from gateway.store._migrations import migrate
+from gateway.store.alerts import Alerts
+from gateway.store.audit import Audit
 from gateway.store.checkpoints import Checkpoints
 from gateway.store.completions import CompletionFiles
 from gateway.store.datasets import Datasets
 from gateway.store.events import Events
+from gateway.store.init_checkpoints import InitCheckpoints
 from gateway.store.jobs import Jobs
+from gateway.store.models import Models
 from gateway.store.points import Points
+from gateway.store.removals import Removals
 from gateway.store.requests import Requests
+from gateway.store.rescores import Rescores
+from gateway.store.reward_functions import RewardFunctions
 from gateway.store.reward_servers import RewardServers
 from gateway.store.runs import Runs
+from gateway.store.step_rows import StepRows
+from gateway.store.tokens import Tokens
 from gateway.store.trainers import Trainers
 from plaudit.types.statuses import JobStatus
 
 Result = TypeVar("Result")
+
+STORE_FILE: Final = "gateway.sqlite3"
+"""Name of the store in the gateway's state directory."""
 
 _READERS: Final = 3
 _BUSY_TIMEOUT_MS: Final = 10_000
@@ -39,11 +51,20 @@ class Session:
         self.trainers = Trainers(connection)
         self.runs = Runs(connection)
         self.points = Points(connection)
+        self.step_rows = StepRows(connection)
+        self.alerts = Alerts(connection)
         self.checkpoints = Checkpoints(connection)
         self.completion_files = CompletionFiles(connection)
         self.events = Events(connection, store_id)
         self.datasets = Datasets(connection)
         self.reward_servers = RewardServers(connection)
+        self.rescores = Rescores(connection)
+        self.tokens = Tokens(connection)
+        self.audit = Audit(connection)
+        self.reward_functions = RewardFunctions(connection)
+        self.removals = Removals(connection)
+        self.models = Models(connection)
+        self.init_checkpoints = InitCheckpoints(connection)
 
 
 class Store:
@@ -122,10 +143,14 @@ class Store:
         async with self.snapshot() as reading:
             return await reading.events.after(number, job_id=job_id, limit=limit)
 
-    async def newest_events(self, job_id: str, *, kinds: Collection[str], limit: int) -> list[Event]:
-        """At most `limit` of the newest events of these kinds of a job, newest first."""
+    async def newest_events(
+        self, job_id: str, *, kinds: Collection[str], limit: int, before: int | None = None
+    ) -> list[Event]:
+        """At most `limit` of the newest events of these kinds of a job, newest first; those numbered below
+        `before`, where it is given.
+        """
         async with self.snapshot() as reading:
-            return await reading.events.newest_of(job_id, kinds=kinds, limit=limit)
+            return await reading.events.newest_of(job_id, kinds=kinds, limit=limit, before=before)
 
     async def newest_event(self) -> int:
         """Number of the newest event; 0 where there is none."""

@@ -51,6 +51,11 @@ class Checkpoints:
             for row in rows
         ]
 
+    async def find(self, job_key: int, attempt: int, step: int) -> CheckpointRecord | None:
+        """The checkpoint that an attempt took after a step, removed or not, or None."""
+        stored = await self.list(job_key)
+        return next((c for c in stored if (c.attempt, c.step) == (attempt, step)), None)
+
     async def newest(self, job_key: int, line: Sequence[Segment]) -> CheckpointRecord | None:
         """The newest checkpoint that is there and not superseded, or None."""
         usable = [

@@ -11,14 +11,16 @@ from typing import Any, Final
 import aiosqlite
 
 from gateway.store._times import from_micros, to_micros
+from plaudit.types.dataset_sources import DatasetSource
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDataset:
     """A dataset whose file lies under the artifact root.
 
-    `source_type` is "upload" or "builtin"; `columns` are those besides the prompt, in order of appearance;
-    `uri` is relative to the artifact root; `sha256` (hex) and `size_bytes` are those of the stored file.
+    `source_type` is "upload", "builtin", "hf" or "path", the latter two from `source`; `columns` are those
+    besides the prompt, in order of appearance; `methods` the training methods that every row serves; `uri` is
+    relative to the artifact root; `sha256` (hex) and `size_bytes` are those of the stored file.
     """
 
     id: str
@@ -26,14 +28,17 @@ class StoredDataset:
     source_type: str
     row_count: int
     columns: tuple[str, ...]
+    methods: tuple[str, ...]
     size_bytes: int
     sha256: str
     uri: str
     created_at: datetime
+    source: DatasetSource | None = None
 
 
 _SELECT: Final = (
-    "SELECT id, name, source_type, row_count, columns, size_bytes, sha256, uri, created_at FROM datasets"
+    "SELECT id, name, source_type, row_count, columns, methods, size_bytes, sha256, uri, created_at, source "
+    "FROM datasets"
 )
 
 
@@ -63,18 +68,20 @@ class Datasets:
         """Adds a dataset. A taken id or name is an sqlite3.IntegrityError: look first."""
         await self._connection.execute(
             "INSERT INTO datasets "
-            "(id, name, source_type, row_count, columns, size_bytes, sha256, uri, created_at) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "(id, name, source_type, row_count, columns, methods, size_bytes, sha256, uri, created_at, "
+            "source) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 dataset.id,
                 dataset.name,
                 dataset.source_type,
                 dataset.row_count,
                 json.dumps(dataset.columns),
+                json.dumps(dataset.methods),
                 dataset.size_bytes,
                 dataset.sha256,
                 dataset.uri,
                 to_micros(dataset.created_at),
+                dataset.source.model_dump_json() if dataset.source else None,
             ),
         )
 
@@ -91,10 +98,12 @@ class Datasets:
                 source_type=row[2],
                 row_count=row[3],
                 columns=tuple(json.loads(row[4])),
-                size_bytes=row[5],
-                sha256=row[6],
-                uri=row[7],
-                created_at=from_micros(row[8]),
+                methods=tuple(json.loads(row[5])),
+                size_bytes=row[6],
+                sha256=row[7],
+                uri=row[8],
+                created_at=from_micros(row[9]),
+                source=DatasetSource.model_validate_json(row[10]) if row[10] else None,
             )
             for row in rows
         ]

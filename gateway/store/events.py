@@ -77,12 +77,17 @@ class Events:
         )
         return [self._event(row) for row in rows]
 
-    async def newest_of(self, job_id: str, *, kinds: Collection[str], limit: int) -> list[Event]:
-        """At most `limit` of the newest events of these kinds of a job, newest first."""
+    async def newest_of(
+        self, job_id: str, *, kinds: Collection[str], limit: int, before: int | None = None
+    ) -> list[Event]:
+        """At most `limit` of the newest events of these kinds of a job, newest first; those numbered below
+        `before`, where it is given.
+        """
         marks = ", ".join("?" * len(kinds))
         rows = await self._connection.execute_fetchall(
-            f"{_SELECT} WHERE jobs.id = ? AND kind IN ({marks}) ORDER BY number DESC LIMIT ?",
-            (job_id, *kinds, limit),
+            f"{_SELECT} WHERE jobs.id = ? AND kind IN ({marks}) AND (? IS NULL OR number < ?) "
+            "ORDER BY number DESC LIMIT ?",
+            (job_id, *kinds, before, before, limit),
         )
         return [self._event(row) for row in rows]
 

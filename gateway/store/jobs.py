@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import aiosqlite
 
-from gateway.jobs.job import Job, JobError
+from gateway.jobs.job import Job, JobError, RequestedGpu
 from gateway.store._times import from_micros, optional_from_micros, optional_to_micros, to_micros
+from gateway.store.alerts import alert_of
 from plaudit.types.jobs import accepted_job_spec
+from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import JobStatus
 
 
@@ -21,7 +24,7 @@ class JobRecord:
 
     `run_id` is the one run whose journal moves the job, None where there is none; `deaths` counts the runs
     that died since the newest checkpoint; `dataset_id` is what the spec's dataset stood for when the job
-    was created.
+    was created. `stop_reason` is the alert for which the job pauses, or has paused; "" where it was none.
     """
 
     key: int
@@ -29,22 +32,28 @@ class JobRecord:
     dataset_id: str
     run_id: str | None = None
     deaths: int = 0
+    stop_reason: str = ""
 
 
 _SELECT: Final = (
     "SELECT key, id, spec, dataset_id, status, status_detail, error_code, error_message, current_step, "
     "total_steps, attempt, run_id, deaths, metrics, latest_checkpoint_id, created_at, updated_at, "
-    "started_at, finished_at FROM jobs"
+    "started_at, finished_at, preflight, gpu_requested, requires_heartbeat, created_by, "
+    "(SELECT models.id FROM models WHERE models.job_key = jobs.key AND is_final "
+    "AND models.status = 'available'), stop_reason, "
+    "(SELECT json_group_array(json(alert)) FROM "
+    "(SELECT alert FROM alert_objects WHERE job_key = jobs.key ORDER BY key DESC LIMIT 10)) FROM jobs"
 )
 _INSERT: Final = (
     "INSERT INTO jobs (status, status_detail, error_code, error_message, current_step, total_steps, attempt, "
-    "run_id, deaths, metrics, latest_checkpoint_id, updated_at, started_at, finished_at, id, spec, "
-    "dataset_id, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "run_id, deaths, metrics, latest_checkpoint_id, updated_at, started_at, finished_at, preflight, "
+    "stop_reason, id, spec, dataset_id, created_at, gpu_requested, requires_heartbeat, created_by) VALUES "
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _UPDATE: Final = (
     "UPDATE jobs SET status = ?, status_detail = ?, error_code = ?, error_message = ?, current_step = ?, "
     "total_steps = ?, attempt = ?, run_id = ?, deaths = ?, metrics = ?, latest_checkpoint_id = ?, "
-    "updated_at = ?, started_at = ?, finished_at = ? WHERE key = ?"
+    "updated_at = ?, started_at = ?, finished_at = ?, preflight = ?, stop_reason = ? WHERE key = ?"
 )
 _OVER: Final = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
 
@@ -64,14 +73,19 @@ class Jobs:
         return await self._first(f"{_SELECT} WHERE key = ?", (key,))
 
     async def page(
-        self, *, limit: int, before_key: int | None, statuses: Collection[JobStatus]
+        self,
+        *,
+        limit: int,
+        before_key: int | None,
+        statuses: Collection[JobStatus] = (),
+        method: str | None = None,
     ) -> list[JobRecord]:
         """At most `limit` jobs, newest first, made before the one with `before_key`. No `statuses`: all."""
-        marks = ", ".join("?" * len(statuses))
+        of_status = f" AND status IN ({', '.join('?' * len(statuses))})" if statuses else ""
         return await self._all(
-            f"{_SELECT} WHERE (? IS NULL OR key < ?)"
-            f"{f' AND status IN ({marks})' if statuses else ''} ORDER BY key DESC LIMIT ?",
-            (before_key, before_key, *statuses, limit),
+            f"{_SELECT} WHERE (? IS NULL OR key < ?){of_status} AND (? IS NULL OR spec ->> '$.method' = ?) "
+            "ORDER BY key DESC LIMIT ?",
+            (before_key, before_key, *statuses, method, method, limit),
         )
 
     async def with_status(self, *statuses: JobStatus) -> list[JobRecord]:
@@ -90,6 +104,9 @@ class Jobs:
                 job.spec.model_dump_json(),
                 dataset_id,
                 to_micros(job.created_at),
+                json.dumps(asdict(job.gpu_requested)) if job.gpu_requested else None,
+                int(job.requires_heartbeat),
+                job.created_by,
             ),
         )
         assert cursor.lastrowid is not None
@@ -101,9 +118,36 @@ class Jobs:
         )
         return JobRecord(key=key, job=job, dataset_id=dataset_id)
 
+    async def count_open(self, created_by: str) -> int:
+        """How many jobs of this maker are not over."""
+        rows = await self._connection.execute_fetchall(
+            "SELECT count(*) FROM jobs WHERE created_by = ? AND status NOT IN (?, ?, ?)", (created_by, *_OVER)
+        )
+        return int(next(iter(rows))[0])
+
     async def save(self, record: JobRecord) -> None:
         """Writes everything of a job that can change."""
         await self._connection.execute(_UPDATE, (*_changing(record), record.key))
+
+    async def delete(self, key: int) -> None:
+        """Removes the job, and all that the store has of it."""
+        await self._connection.execute("DELETE FROM jobs WHERE key = ?", (key,))
+
+    async def note_heartbeat(self, key: int, at: datetime | None) -> None:
+        """Keeps the newest sign of life of a job's client; None: it is not waited for any more."""
+        await self._connection.execute(
+            "UPDATE jobs SET heartbeat_at = ? WHERE key = ?", (optional_to_micros(at), key)
+        )
+
+    async def without_heartbeat(self, *, since: datetime) -> list[JobRecord]:
+        """Jobs that need signs of life of their clients, had one, and have had none since; paused ones and
+        those that are over are left out.
+        """
+        return await self._all(
+            f"{_SELECT} WHERE requires_heartbeat AND heartbeat_at < ? AND status NOT IN (?, ?, ?, ?, ?) "
+            "ORDER BY key",
+            (to_micros(since), *_OVER, JobStatus.CANCELLING, JobStatus.PAUSED),
+        )
 
     async def reward_server_ids(self, key: int) -> list[str]:
         """Ids of the reward servers of a job, in the order of its rewards."""
@@ -158,6 +202,8 @@ def _changing(record: JobRecord) -> tuple[object, ...]:
         to_micros(job.updated_at),
         optional_to_micros(job.started_at),
         optional_to_micros(job.finished_at),
+        job.preflight.model_dump_json() if job.preflight else None,
+        record.stop_reason,
     )
 
 
@@ -165,7 +211,9 @@ def _record(row: Any) -> JobRecord:
     (
         key, job_id, spec, dataset_id, status, detail, error_code, error_message, current_step,
         total_steps, attempt, run_id, deaths, metrics, latest_checkpoint_id, created_at, updated_at,
-        started_at, finished_at,
+        started_at, finished_at, preflight, gpu_requested, requires_heartbeat, created_by,
+        model_id,
+        stop_reason, alerts,
     ) = row  # fmt: skip
     job = Job(
         id=job_id,
@@ -182,5 +230,13 @@ def _record(row: Any) -> JobRecord:
         started_at=optional_from_micros(started_at),
         finished_at=optional_from_micros(finished_at),
         latest_checkpoint_id=latest_checkpoint_id,
+        preflight=PreflightReport.model_validate_json(preflight) if preflight else None,
+        gpu_requested=RequestedGpu(**json.loads(gpu_requested)) if gpu_requested else None,
+        requires_heartbeat=bool(requires_heartbeat),
+        created_by=created_by,
+        model_id=model_id or "",
+        alerts=tuple(alert_of(alert) for alert in json.loads(alerts)),
     )
-    return JobRecord(key=key, job=job, dataset_id=dataset_id, run_id=run_id, deaths=deaths)
+    return JobRecord(
+        key=key, job=job, dataset_id=dataset_id, run_id=run_id, deaths=deaths, stop_reason=stop_reason
+    )

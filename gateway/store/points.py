@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import bisect
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
 
 import aiosqlite
 
 from gateway.store.attempts import Segment
+
+_BLOCK_STEPS: Final = 64
+"""As in the table point_blocks: few enough to read where a bucket ends in the middle of a block."""
+
+_WIDE_BUCKET: Final = 512
+"""Steps from which on a bucket begins where a block does: it is 6 % longer or shorter at most."""
+
+_LARGEST_STEP: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,24 +33,44 @@ class Point:
 
 
 class Points:
-    """Reads and writes metric points on one connection."""
+    """Reads and writes metric points on one connection.
+
+    Beside the points stand the extremes of each block of 64 steps, from which long series are thinned.
+    """
 
     def __init__(self, connection: aiosqlite.Connection) -> None:
         self._connection = connection
 
     async def insert(self, job_key: int, attempt: int, step: int, metrics: Mapping[str, float]) -> None:
         """Adds the metrics of a step; a value that the attempt reports again replaces the former."""
-        names = [(name,) for name in metrics]
-        await self._connection.executemany("INSERT OR IGNORE INTO metric_names (name) VALUES (?)", names)
+        await self.insert_steps(job_key, attempt, [(step, metrics)])
+
+    async def insert_steps(
+        self, job_key: int, attempt: int, steps: Iterable[tuple[int, Mapping[str, float]]]
+    ) -> None:
+        """Adds the metrics of several steps, as `insert` does."""
+        # SQLite takes a NaN as NULL, which is what the column says.
+        rows = [
+            (name, job_key, attempt, step, float(value))
+            for step, metrics in steps
+            for name, value in metrics.items()
+        ]
+        names = dict.fromkeys(row[0] for row in rows)
+        await self._connection.executemany(
+            "INSERT OR IGNORE INTO metric_names (name) VALUES (?)", [(name,) for name in names]
+        )
         await self._connection.executemany(
             "INSERT OR IGNORE INTO job_metric_names SELECT ?, id FROM metric_names WHERE name = ?",
-            [(job_key, name) for name in metrics],
+            [(job_key, name) for name in names],
         )
-        await self._connection.executemany(
-            "INSERT OR REPLACE INTO points SELECT ?, id, ?, ?, ? FROM metric_names WHERE name = ?",
-            # SQLite takes a NaN as NULL, which is what the column says.
-            [(job_key, attempt, step, float(value), name) for name, value in metrics.items()],
-        )
+        added = await self._connection.executemany(f"INSERT OR IGNORE INTO points {_POINT}", rows)
+        if added.rowcount == len(rows):
+            await self._connection.executemany(_WIDEN_BLOCK, rows)
+            return
+        # What is replaced may have been an extreme of its block; only the points tell which one is now.
+        await self._connection.executemany(f"INSERT OR REPLACE INTO points {_POINT}", rows)
+        blocks = dict.fromkeys((*row[:3], row[3] // _BLOCK_STEPS) for row in rows)
+        await self._connection.executemany(_REMAKE_BLOCK, list(blocks))
 
     async def names(self, job_key: int) -> list[str]:
         """Every name that the job has reported, sorted."""
@@ -62,47 +93,142 @@ class Points:
     ) -> list[Point]:
         """The metric's points on the job's line in from_step..to_step, by step, thinned to `max_points`.
 
-        A longer series is cut into max_points // 2 buckets of equal width in steps; of each its smallest
-        and its largest value stay (NaN only where a bucket holds nothing else). With room for one point,
-        the newest stays.
+        A longer series is cut into max_points // 2 buckets of equal width in steps (to 32 steps, where they
+        are long); of each its smallest and its largest value stay (NaN only where a bucket holds nothing
+        else). With room for one point, the newest stays.
         """
-        ranges = [(s.attempt, max(s.after + 1, from_step), min(_end(s.through), _end(to_step))) for s in line]
-        ranges = [(attempt, first, last) for attempt, first, last in ranges if first <= last]
-        if not ranges:
-            return []
-        # A range of the primary key for each attempt; they do not overlap.
-        on_line = " UNION ALL ".join([_ONE_RANGE] * len(ranges))
-        parameters = [
-            value for attempt, first, last in ranges for value in (job_key, name, attempt, first, last)
+        ranges = [
+            (s.attempt, max(s.after + 1, from_step), min(_end(s.through), _end(to_step)))
+            for s in line
+            if max(s.after + 1, from_step) <= min(_end(s.through), _end(to_step))
         ]
-        rows = list(await self._connection.execute_fetchall(f"{_EXTENT} ({on_line})", parameters))
-        count, first_step, last_step = rows[0]
+        of_metric = {"job_key": job_key, "name": name, "line": json.dumps(ranges)}
+        ((count, first, last),) = await self._rows(_EXTENT, {**of_metric, "limit": max_points + 1})
         if count <= max_points:
-            chosen = await self._connection.execute_fetchall(f"{on_line} ORDER BY step", parameters)
-        elif max_points == 1:
-            chosen = await self._connection.execute_fetchall(
-                f"{on_line} ORDER BY step DESC LIMIT 1", parameters
-            )
-        else:
-            # SQLite takes the bare columns beside a min() or max() from the row that holds it.
-            bucket = f"(step - {first_step}) * {max_points // 2} / {last_step - first_step + 1}"
-            chosen = await self._connection.execute_fetchall(
-                f"WITH line AS ({on_line}) {_SMALLEST} GROUP BY {bucket} UNION {_LARGEST} GROUP BY {bucket} "
-                "ORDER BY step",
-                parameters,
-            )
-        return [Point(step, attempt, math.nan if value is None else value) for step, attempt, value in chosen]
+            return _points(await self._rows(f"{_ON_LINE} ORDER BY step", of_metric))
+        if max_points == 1:
+            return _points(await self._rows(f"{_ON_LINE} ORDER BY step DESC LIMIT 1", of_metric))
+        in_blocks, in_points = _parts(ranges, _bucket_starts(first, last, max_points // 2))
+        parts = {"in_blocks": json.dumps(in_blocks), "in_points": json.dumps(in_points)}
+        return _points(await self._rows(_THINNED, {**of_metric, **parts}))
+
+    async def _rows(self, query: str, parameters: dict[str, Any]) -> list[Any]:
+        return list(await self._connection.execute_fetchall(query, parameters))
 
 
-_ONE_RANGE: Final = (
-    "SELECT step, attempt, value FROM points WHERE job_key = ? "
-    "AND name_id = (SELECT id FROM metric_names WHERE name = ?) AND attempt = ? AND step BETWEEN ? AND ?"
-)
-_EXTENT: Final = "SELECT count(*), min(step), max(step) FROM"
-_SMALLEST: Final = "SELECT step, attempt, min(value) AS value FROM line"
-_LARGEST: Final = "SELECT step, attempt, max(value) AS value FROM line"
-_LARGEST_STEP: Final = 2**63 - 1
+def _points(rows: Iterable[tuple[int, int, float | None]]) -> list[Point]:
+    return [Point(step, attempt, math.nan if value is None else value) for step, attempt, value in rows]
+
+
+def _bucket_starts(first: int, last: int, buckets: int) -> list[int]:
+    """The first step of each bucket, and the step behind the last one."""
+    width = last - first + 1
+    starts = [first + -(-number * width // buckets) for number in range(buckets + 1)]
+    if width < buckets * _WIDE_BUCKET:
+        return starts
+    inner = [(start + _BLOCK_STEPS // 2) // _BLOCK_STEPS * _BLOCK_STEPS for start in starts[1:-1]]
+    return [first, *inner, last + 1]
+
+
+_Part: TypeAlias = tuple[int, int, int, int]
+"""Bucket, attempt, and the first and last step (or block) of it that lie in the bucket."""
+
+
+def _parts(ranges: Iterable[tuple[int, int, int]], starts: Sequence[int]) -> tuple[list[_Part], list[_Part]]:
+    """What of the ranges (attempt, first and last step) is read as whole blocks, and what point by point."""
+    in_blocks, in_points = [], []
+    for attempt, first, last in ranges:
+        lowest = max(bisect.bisect_right(starts, first) - 1, 0)
+        for bucket, (start, end) in enumerate(pairwise(starts[lowest:]), start=lowest):
+            start, end = max(start, first), min(end, last + 1)
+            if start >= end:
+                break
+            block, end_block = -(-start // _BLOCK_STEPS), end // _BLOCK_STEPS
+            if block >= end_block:
+                in_points.append((bucket, attempt, start, end - 1))
+                continue
+            in_blocks.append((bucket, attempt, block, end_block - 1))
+            in_points.append((bucket, attempt, start, block * _BLOCK_STEPS - 1))
+            in_points.append((bucket, attempt, end_block * _BLOCK_STEPS, end - 1))
+    return in_blocks, [part for part in in_points if part[2] <= part[3]]
 
 
 def _end(step: int | None) -> int:
     return _LARGEST_STEP if step is None else step
+
+
+_POINT: Final = "SELECT ?2, id, ?3, ?4, ?5 FROM metric_names WHERE name = ?1"
+_WIDEN_BLOCK: Final = """
+INSERT INTO point_blocks SELECT ?2, id, ?3, ?4 / 64, ?4, ?5, ?4, ?5 FROM metric_names WHERE name = ?1
+ON CONFLICT DO UPDATE SET
+  smallest = iif(smallest IS NULL OR excluded.smallest < smallest, excluded.smallest, smallest),
+  smallest_step =
+    iif(smallest IS NULL OR excluded.smallest < smallest, excluded.smallest_step, smallest_step),
+  largest = iif(largest IS NULL OR excluded.largest > largest, excluded.largest, largest),
+  largest_step = iif(largest IS NULL OR excluded.largest > largest, excluded.largest_step, largest_step)
+WHERE smallest IS NULL OR excluded.smallest < smallest OR excluded.largest > largest
+"""
+# SQLite takes the bare columns beside a min() or max() from the row that holds it.
+_REMAKE_BLOCK: Final = """
+WITH inside AS (
+  SELECT id AS name_id, step, value FROM metric_names JOIN points ON name_id = id
+  WHERE name = ?1 AND job_key = ?2 AND attempt = ?3 AND step BETWEEN ?4 * 64 AND ?4 * 64 + 63
+)
+INSERT OR REPLACE INTO point_blocks
+SELECT ?2, name_id, ?3, ?4, smallest_step, smallest, largest_step, largest FROM
+  (SELECT name_id, step AS smallest_step, min(value) AS smallest FROM inside),
+  (SELECT step AS largest_step, max(value) AS largest FROM inside)
+"""
+
+# Below, each part is a range of a primary key. CROSS JOIN keeps the parts outside, so that it is used as one.
+_ON_LINE: Final = """
+WITH part AS MATERIALIZED (
+  SELECT metric_names.id AS name_id, value ->> 0 AS attempt, value ->> 1 AS first, value ->> 2 AS last
+  FROM json_each(:line) JOIN metric_names ON name = :name
+)
+SELECT step, attempt, value FROM part CROSS JOIN points USING (name_id, attempt)
+WHERE job_key = :job_key AND step BETWEEN first AND last
+"""
+_EXTENT: Final = """
+WITH part AS MATERIALIZED (
+  SELECT metric_names.id AS part_name, value ->> 0 AS part_attempt,
+    value ->> 1 AS first, value ->> 2 AS last
+  FROM json_each(:line) JOIN metric_names ON name = :name
+), ends AS (
+  SELECT
+    (SELECT min(step) FROM points WHERE job_key = :job_key AND name_id = part_name
+     AND attempt = part_attempt AND step BETWEEN first AND last) AS smallest,
+    (SELECT max(step) FROM points WHERE job_key = :job_key AND name_id = part_name
+     AND attempt = part_attempt AND step BETWEEN first AND last) AS largest
+  FROM part
+), some AS (
+  SELECT 1 FROM part CROSS JOIN points ON name_id = part_name AND attempt = part_attempt
+  WHERE job_key = :job_key AND step BETWEEN first AND last LIMIT :limit
+)
+SELECT (SELECT count(*) FROM some), min(smallest), max(largest) FROM ends
+"""
+_THINNED: Final = """
+WITH in_blocks AS MATERIALIZED (
+  SELECT metric_names.id AS name_id, value ->> 0 AS bucket, value ->> 1 AS attempt,
+    value ->> 2 AS first, value ->> 3 AS last
+  FROM json_each(:in_blocks) JOIN metric_names ON name = :name
+), in_points AS MATERIALIZED (
+  SELECT metric_names.id AS name_id, value ->> 0 AS bucket, value ->> 1 AS attempt,
+    value ->> 2 AS first, value ->> 3 AS last
+  FROM json_each(:in_points) JOIN metric_names ON name = :name
+), block AS NOT MATERIALIZED (
+  SELECT * FROM in_blocks CROSS JOIN point_blocks USING (name_id, attempt)
+  WHERE job_key = :job_key AND block BETWEEN first AND last
+), point AS NOT MATERIALIZED (
+  SELECT bucket, step, attempt, value FROM in_points CROSS JOIN points USING (name_id, attempt)
+  WHERE job_key = :job_key AND step BETWEEN first AND last
+)
+SELECT step, attempt, min(value) AS value FROM
+  (SELECT bucket, smallest_step AS step, attempt, smallest AS value FROM block UNION ALL SELECT * FROM point)
+GROUP BY bucket
+UNION
+SELECT step, attempt, max(value) AS value FROM
+  (SELECT bucket, largest_step AS step, attempt, largest AS value FROM block UNION ALL SELECT * FROM point)
+GROUP BY bucket
+ORDER BY step
+"""

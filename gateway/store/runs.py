@@ -63,6 +63,11 @@ class Runs:
         records = await self._all("id = ?", (run_id,))
         return records[0] if records else None
 
+    async def of_attempt(self, job_key: int, attempt: int) -> RunRecord | None:
+        """The run that was this attempt of a job, or None."""
+        records = await self._all("job_key = ? AND attempt = ?", (job_key, attempt))
+        return records[0] if records else None
+
     async def current(self) -> list[RunRecord]:
         """The runs that jobs go by."""
         return await self._all("id IN (SELECT run_id FROM jobs WHERE run_id IS NOT NULL)", ())

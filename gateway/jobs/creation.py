@@ -1,0 +1,260 @@
+"""Makes jobs of requests: reads, checks, stores, each request once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from gateway.access import current_caller_name
+from gateway.events import LogLine, StatusChanged
+from gateway.jobs.job import Job
+from gateway.jobs.ports import DatasetCatalog, RewardServerCatalog
+from gateway.jobs.requests import (
+    NO_EFFECT,
+    JobRequest,
+    clone_data,
+    inherited_from,
+    read_job_request,
+    with_functions,
+)
+from gateway.jobs.starts import CheckpointSources
+from gateway.jobs.submission import Submission, check_submission
+from gateway.store import Session, Store
+from gateway.store.ids import new_id
+from gateway.store.requests import KnownRequest
+from plaudit.errors import (
+    FailedPreconditionError,
+    FieldViolation,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
+from plaudit.types.jobs import InitCheckpoint
+from plaudit.types.statuses import JobStatus
+from plaudit.types.validation import shown
+
+REQUEST_ID_LIFETIME: Final = timedelta(hours=24)
+
+_REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class JobCreation:
+    """Queues jobs."""
+
+    def __init__(
+        self,
+        store: Store,
+        datasets: DatasetCatalog,
+        reward_servers: RewardServerCatalog,
+        artifact_root: Path,
+        *,
+        on_change: Callable[[], None],
+        open_jobs_per_token: int | None = None,
+    ) -> None:
+        """`on_change` is called after a job was queued. `open_jobs_per_token` None is unbounded."""
+        self._open_jobs_per_token = open_jobs_per_token
+        self._store = store
+        self._datasets = datasets
+        self._reward_servers = reward_servers
+        self._checkpoints = CheckpointSources(store, artifact_root)
+        self._on_change = on_change
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def create(self, data: object, *, request_id: str | None, validate_only: bool) -> Job:
+        """See JobService.create."""
+        check_request_id(request_id)
+        request = read_job_request(data)
+        async with self._one_at_a_time(request_id):
+            if request_id:
+                async with self._store.snapshot() as session:
+                    known = await _known_job(session, request_id, request)
+                if known is not None:
+                    return known
+            return await self._create(request, request_id, validate_only=validate_only)
+
+    async def _must_have_room(self, session: Session, maker: str) -> None:
+        most = self._open_jobs_per_token
+        if maker and most is not None and await session.jobs.count_open(maker) >= most:
+            raise ResourceExhaustedError(
+                f'{most:,} jobs of the token "{maker}" are not over, the most that is accepted; wait for '
+                "some, cancel some, or raise limits.open_jobs of the gateway",
+                reason="TOO_MANY_JOBS",
+            )
+
+    async def clone(
+        self, job_id: str, overrides: object, *, request_id: str | None, validate_only: bool
+    ) -> Job:
+        """See JobService.clone."""
+        if not isinstance(overrides, Mapping):
+            raise InvalidArgumentError.of("(request)", f"{shown(overrides)} is no object; send one")
+        async with self._store.snapshot() as session:
+            record = await session.jobs.find(job_id)
+        if record is None:
+            raise unknown_job(job_id)
+        data = clone_data(record.job.spec.model_dump(mode="json"), overrides)
+        return await self.create(data, request_id=request_id, validate_only=validate_only)
+
+    async def _create(self, request: JobRequest, request_id: str | None, *, validate_only: bool) -> Job:
+        spec_data, notes = await self._resolved(request)
+        submission = await self._checked(request, spec_data)
+        start, spec = submission.start, submission.spec
+        if start is not None:
+            # Which checkpoint it is stands from now on, whatever the other job does.
+            spec = spec.model_copy(update={"resume_from": start.checkpoint_id})
+        time = datetime.now(UTC)
+        job = Job(
+            id="" if validate_only else new_id("job"),
+            spec=spec,
+            status=JobStatus.QUEUED,
+            created_at=time,
+            updated_at=time,
+            gpu_requested=request.gpu_requested,
+            requires_heartbeat=request.requires_heartbeat,
+            created_by=current_caller_name(),
+        )
+        if validate_only:
+            return job
+        inits = await self._checkpoints.adopt(job.id, start.chain) if start is not None else ()
+        created = False
+        try:
+            async with self._store.transaction() as session:
+                if request_id and (known := await _known_job(session, request_id, request)):
+                    return known
+                await self._must_have_room(session, job.created_by)
+                key = await _insert(session, job, submission, inits)
+                for note in notes:
+                    await session.events.append(key, job.id, note, time)
+                if request_id:
+                    await session.requests.prune(before=time - REQUEST_ID_LIFETIME)
+                    await session.requests.insert(request_id, KnownRequest(key, request.digest), time)
+            created = True
+        finally:
+            if inits and not created:
+                await self._checkpoints.abandon(job.id)
+        self._on_change()
+        return job
+
+    async def _resolved(self, request: JobRequest) -> tuple[object, list[LogLine]]:
+        """The spec's data with what the request takes from elsewhere, and what is to be told of it."""
+        notes = [
+            LogLine("info", f"{name} has no effect here: {NO_EFFECT[name]}", f'{{"field": "{name}"}}')
+            for name in request.no_effect
+        ]
+        if any(request.function_ids):
+            return await self._with_functions(request), notes
+        source = inherited_from(request.spec_data)
+        if source is None or request.names_rewards or request.violations:
+            return request.spec_data, notes
+        async with self._store.snapshot() as session:
+            record = await session.jobs.find(source)
+        if record is None or not record.job.spec.rewards:
+            return request.spec_data, notes
+        assert isinstance(request.spec_data, Mapping)
+        rewards = [binding.model_dump(mode="json") for binding in record.job.spec.rewards]
+        notes.append(LogLine("info", f"the rewards are those of {source}, which this job starts from"))
+        return {**request.spec_data, "rewards": rewards}, notes
+
+    async def _with_functions(self, request: JobRequest) -> object:
+        """The spec's data with the sources of the uploaded functions. Raises NotFoundError, or
+        InvalidArgumentError where more is wrong.
+        """
+        found: list[tuple[str, Mapping[str, Any]] | None] = []
+        missing: list[FieldViolation] = []
+        async with self._store.snapshot() as session:
+            for field, id_or_name in zip(request.reward_fields, request.function_ids, strict=True):
+                function = await session.reward_functions.find(id_or_name) if id_or_name else None
+                if function is None:
+                    missing.append(
+                        FieldViolation(
+                            field,
+                            f"there is no reward function {shown(id_or_name)}; upload it, or list the reward "
+                            "functions to see their ids",
+                        )
+                    )
+                    continue
+                config = {"source": function.source, "filename": function.filename, "format": function.format}
+                found.append((function.name, config))
+        if not missing:
+            return with_functions(request.spec_data, found)
+        if request.violations:
+            raise request.refusal(missing)
+        lines = "\n".join(f"{violation.field}: {violation.message}" for violation in missing)
+        raise NotFoundError(lines, field=missing[0].field)
+
+    async def _checked(self, request: JobRequest, spec_data: object) -> Submission:
+        try:
+            submission = await check_submission(
+                spec_data, self._datasets, self._reward_servers, self._checkpoints
+            )
+        except InvalidArgumentError as error:
+            raise request.refusal(error.violations) from None
+        except NotFoundError as error:
+            if request.violations:
+                raise request.refusal([FieldViolation(error.field, error.message)]) from None
+            raise request.not_found(error) from None
+        if request.violations:
+            raise request.refusal([])
+        return submission
+
+    @contextlib.asynccontextmanager
+    async def _one_at_a_time(self, request_id: str | None) -> AsyncIterator[None]:
+        """Lets the repetitions of a request wait for the first one instead of checking it all over."""
+        if not request_id:
+            yield
+            return
+        lock = self._asking.setdefault(request_id, asyncio.Lock())
+        async with lock:
+            yield
+
+
+def check_request_id(request_id: str | None) -> None:
+    """Raises InvalidArgumentError where it can be no request id."""
+    if request_id and not _REQUEST_ID.fullmatch(request_id):
+        raise InvalidArgumentError.of(
+            "request_id", f"{shown(request_id)} is refused; send a UUID, or any 1 to 128 visible characters"
+        )
+
+
+def unknown_job(job_id: str) -> NotFoundError:
+    """The error where there is no such job."""
+    return NotFoundError(f"there is no training job {shown(job_id)}; list the jobs to see their ids")
+
+
+async def _insert(session: Session, job: Job, submission: Submission, inits: Sequence[InitCheckpoint]) -> int:
+    """Adds the job, and returns its key; what the check had found must still be there."""
+    if await session.datasets.find(submission.dataset_id) is None:
+        raise NotFoundError(
+            f"dataset {shown(submission.spec.dataset_id)} was deleted meanwhile", field="dataset_id"
+        )
+    for binding, server_id in zip(submission.spec.rewards, submission.reward_server_ids, strict=True):
+        if await session.reward_servers.find(server_id) is None:
+            raise NotFoundError(
+                f"reward server {shown(binding.server)} was deleted meanwhile", field="rewards"
+            )
+    record = await session.jobs.insert(
+        job, dataset_id=submission.dataset_id, reward_server_ids=submission.reward_server_ids
+    )
+    await session.init_checkpoints.insert(record.key, inits)
+    await session.events.append(record.key, job.id, StatusChanged(job.status), job.created_at)
+    return record.key
+
+
+async def _known_job(session: Session, request_id: str, request: JobRequest) -> Job | None:
+    known = await session.requests.find(request_id, since=datetime.now(UTC) - REQUEST_ID_LIFETIME)
+    if known is None:
+        return None
+    record = await session.jobs.find_by_key(known.job_key)
+    assert record is not None
+    if known.spec_sha256 != request.digest:
+        raise FailedPreconditionError(
+            f"request_id {shown(request_id)} belongs to job {record.job.id}, which asks for something else; "
+            "a new job needs a new request_id",
+            reason="REQUEST_ID_REUSED",
+        )
+    return record.job

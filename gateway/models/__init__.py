@@ -1,0 +1,1 @@
+"""Models: exports of jobs' checkpoints, listed, made, read and deleted."""
