@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from plaudit.errors import PlauditError
 
 if TYPE_CHECKING:
-    from plaudit.client import Client
+    from plaudit.client import AsyncClient, Client
 
 __version__ = "0.1.0"
 
-__all__ = ["Client", "PlauditError", "__version__"]
+__all__ = ["AsyncClient", "Client", "PlauditError", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     # gRPC and the messages take a third of a second to load, which `plaudit --help` need not wait for.
-    if name == "Client":
-        from plaudit.client import Client
+    if name in ("Client", "AsyncClient"):
+        from plaudit import client
 
-        return Client
+        return getattr(client, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -57,7 +57,19 @@ def _loaded(name: str, command: LazyCommand) -> Any:
         app.command(name)(found)
         loaded = get_command(app)
     loaded.name = name
+    # Here, and not at every command: a list of them can be read, and a test sees that none is missing.
+    from plaudit.cli._examples import EXAMPLES
+
+    _add_examples(loaded, name, EXAMPLES)
     return loaded
+
+
+def _add_examples(command: Any, path: str, examples: Mapping[str, str]) -> None:
+    if path in examples:
+        command.epilog = f"Example: {examples[path]}"
+    if isinstance(command, TyperGroup):
+        for name, inner in command.commands.items():
+            _add_examples(inner, f"{path} {name}", examples)
 
 
 _PACKAGE: Final = "plaudit.cli"

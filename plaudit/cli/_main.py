@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
@@ -29,7 +31,20 @@ COMMANDS: Final = {
     "job": LazyCommand("job", "app", "Training jobs."),
     "dataset": LazyCommand("dataset", "app", "Datasets."),
     "reward-server": LazyCommand("reward_server", "app", "Reward servers."),
+    "reward-function": LazyCommand("reward_function", "app", "Reward functions."),
     "reward": LazyCommand("reward", "app", "Rewards on offer."),
+    "rescore": LazyCommand("rescore", "app", "Rescores: stored completions of a job, scored again."),
+    "model": LazyCommand("model", "app", "Trained models: list, export, download, talk to."),
+    "token": LazyCommand("token", "app", "Tokens of those who may call the gateway."),
+    "certs": LazyCommand("certs", "app", "Certificates of a private network."),
+    "init": LazyCommand(
+        "init",
+        "init",
+        "Write a job file with every field explained, sample rows, and a reward function to begin with.",
+    ),
+    "doctor": LazyCommand(
+        "doctor", "doctor", "Check this machine and the gateway: what is good, what is not, and the way out."
+    ),
     "up": LazyCommand(
         "up",
         "up",
@@ -52,11 +67,31 @@ app = typer.Typer(
 
 
 @app.callback()
-def plaudit() -> None:
+def plaudit(
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File of the token for the gateway, mode 0600. Default: PLAUDIT_TOKEN_FILE."),
+    ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Speak TLS with the gateway. Default: PLAUDIT_TLS.")
+    ] = False,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(help="Speak TLS, by the CAs of this file, PEM. Default: PLAUDIT_CA_FILE."),
+    ] = None,
+) -> None:
     """GRPO post-training of language models, with the reward in a server of your own."""
+    # An option is another way to write its variable, which is where the client looks.
+    if token_file is not None:
+        os.environ.pop("PLAUDIT_TOKEN", None)
+        os.environ["PLAUDIT_TOKEN_FILE"] = str(token_file)
+    if tls:
+        os.environ["PLAUDIT_TLS"] = "true"
+    if ca_file is not None:
+        os.environ["PLAUDIT_CA_FILE"] = str(ca_file)
 
 
-@app.command("version")
+@app.command("version", epilog="Example: plaudit version")
 def version() -> None:
     """Prints the version."""
     typer.echo(__version__)

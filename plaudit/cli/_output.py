@@ -52,6 +52,12 @@ def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, indent=2) + "\n")
 
 
+def print_json_line(value: object) -> None:
+    """Prints one JSON document on a line, at once, where others follow."""
+    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
 def plain(value: object) -> Any:
     """Models, times and enums as JSON-like data."""
     if isinstance(value, BaseModel):

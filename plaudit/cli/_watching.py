@@ -45,6 +45,22 @@ def watch_job(client: Client, job_id: str, *, after_cursor: str = "", as_json: b
     return 0 if view.status is JobStatus.COMPLETED else 1
 
 
+def wait_for_job(client: Client, job_id: str) -> models.TrainingJob:
+    """Waits until a job is over, and tells on stderr how it goes: a line a status, and one now and then."""
+    told: set[tuple[str, int]] = set()
+
+    def tell(job: models.TrainingJob) -> None:
+        stride = max(1, job.total_steps // _PLAIN_LINES)
+        mark = (str(job.status), job.current_step // stride)
+        if mark not in told:
+            told.add(mark)
+            detail = f"  {printable(job.status_detail)}" if job.status_detail else ""
+            step = f"  step {job.current_step}/{job.total_steps}" if job.total_steps else ""
+            sys.stderr.write(f"{job.id} {job.status}{step}{detail}\n")
+
+    return client.training_jobs.wait(job_id, on_progress=tell)
+
+
 def event_data(event: models.JobEvent) -> dict[str, object]:
     """An event as one JSON object: cursor, job_id, time, kind, and the fields of its kind."""
     return {
@@ -102,7 +118,8 @@ class _JobView:
             case models.CheckpointSaved():
                 return [f"checkpoint {body.checkpoint_id} saved ({body.size_bytes:,} bytes)"]
             case models.Alert():
-                return [printable(f"{body.severity}: {body.kind} at step {body.step}: {body.message}")]
+                place = f"at step {body.step}" if body.step else "before the first step"
+                return [printable(f"{body.severity}: {body.kind} {place}: {body.message}")]
             case models.LogLine():
                 return (
                     [printable(f"{body.level}: {body.message}")] if body.level in ("warning", "error") else []

@@ -1,35 +1,105 @@
-"""`plaudit dataset`: upload, list, get, delete."""
+"""`plaudit dataset`: upload, connect, list, get, rows, delete."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
-from plaudit.cli._output import AddressOption, JsonOption, connect, print_fields, print_json, print_table
+from plaudit.cli._arguments import DatasetId
+from plaudit.cli._output import (
+    AddressOption,
+    JsonOption,
+    connect,
+    print_fields,
+    print_json,
+    print_table,
+    printable,
+)
 from plaudit.client import models
+from plaudit.errors import InvalidArgumentError
+from plaudit.types.validation import shown
 
 app = typer.Typer(help="Datasets.", no_args_is_help=True)
 
-DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="Id or name of the dataset.")]
+_CELL_CHARACTERS: Final = 80
 
 
 @app.command()
 def upload(
-    file: Annotated[Path, typer.Argument(help="JSONL file: one object a line, with a prompt.")],
+    file: Annotated[Path, typer.Argument(help="JSONL, a JSON list, CSV or Parquet; each row with a prompt.")],
     name: Annotated[
         str | None, typer.Option(help="Name. Default: the file's name without its ending.")
+    ] = None,
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="jsonl, json, csv or parquet. Default: what the file's ending or beginning says."
+        ),
     ] = None,
     as_json: JsonOption = False,
     address: AddressOption = None,
 ) -> None:
     """Upload a file; the same bytes give the same dataset."""
     with connect(address) as client:
-        dataset = client.datasets.upload(file, name=name)
+        dataset = client.datasets.upload(file, name=name, file_format=file_format)
     _print(dataset, as_json)
     if dataset.name != (file.stem if name is None else name):
         typer.echo(f"these bytes were there already, as dataset {dataset.name}", err=True)
+
+
+@app.command("connect")
+def connect_source(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new dataset.")],
+    hub: Annotated[str | None, typer.Option(help="Id of a dataset of the Hugging Face hub.")] = None,
+    path: Annotated[
+        str | None, typer.Option(help="Absolute path of a file, on the gateway's machine.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="With --hub: split.")] = "train",
+    config: Annotated[str | None, typer.Option(help="With --hub: configuration (subset).")] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="OLD=NEW",
+            help="With --hub: new name of a column, as question=prompt. Repeatable.",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(help="With --hub: name of a credential that the gateway has.")
+    ] = None,
+    file_format: Annotated[
+        str | None, typer.Option("--format", help="With --path: jsonl, json, csv or parquet.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only read the first rows; store nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+    address: AddressOption = None,
+) -> None:
+    """Make a dataset of one of the hub, or of a file on the gateway's machine."""
+    source: dict[str, Any] = {
+        "huggingface_dataset": hub,
+        "split": split,
+        "config_name": config,
+        "column_mapping": dict(_renaming(entry) for entry in mapping or ()),
+        "token": token,
+        "path": path,
+        "file_format": file_format,
+    }
+    with connect(address) as client:
+        if not dry_run:
+            _print(client.datasets.connect(name, **source), as_json)
+            return
+        tried = client.datasets.validate(**source)
+    if as_json:
+        print_json(tried)
+    else:
+        rows = "" if tried.row_count is None else f"{tried.row_count} rows, "
+        typer.echo(printable(tried.error or f"{rows}columns {', '.join(tried.columns)}"))
+    raise typer.Exit(1 if tried.error else 0)
 
 
 @app.command("list")
@@ -54,11 +124,47 @@ def get(dataset_id: DatasetId, as_json: JsonOption = False, address: AddressOpti
 
 
 @app.command()
+def rows(
+    dataset_id: DatasetId,
+    limit: Annotated[int, typer.Option(min=1, help="Most rows to show.")] = 10,
+    as_json: JsonOption = False,
+    address: AddressOption = None,
+) -> None:
+    """Show the first rows of a dataset, as jobs read them."""
+    with connect(address) as client:
+        found = list(client.datasets.rows(dataset_id, limit=limit))
+    if as_json:
+        print_json(found)
+        return
+    names = list(dict.fromkeys(name for row in found for name in row.columns))
+    print_table(
+        ("row", "prompt", *names),
+        ((row.number, _text(row.prompt), *(_text(row.columns.get(name)) for name in names)) for row in found),
+    )
+
+
+@app.command()
 def delete(dataset_id: DatasetId, address: AddressOption = None) -> None:
     """Delete a dataset and its file."""
     with connect(address) as client:
         client.datasets.delete(dataset_id)
     typer.echo(f"{dataset_id} is deleted")
+
+
+def _renaming(entry: str) -> tuple[str, str]:
+    old, equals, new = entry.partition("=")
+    if not (old and equals and new):
+        raise InvalidArgumentError.of("--map", f"{shown(entry)} is refused: write OLD=NEW")
+    return old, new
+
+
+def _text(value: object) -> str:
+    """A prompt's or a column's value on one line."""
+    if isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value):
+        value = "  ".join(f"{turn.get('role')}: {turn.get('content')}" for turn in value)
+    text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+    line = " ".join(text.split())
+    return line if len(line) <= _CELL_CHARACTERS else f"{line[: _CELL_CHARACTERS - 1]}…"
 
 
 def _print(dataset: models.Dataset, as_json: bool) -> None:
@@ -71,6 +177,8 @@ def _print(dataset: models.Dataset, as_json: bool) -> None:
             "name": dataset.name,
             "rows": dataset.row_count,
             "columns": ", ".join(dataset.columns),
+            "methods": ", ".join(dataset.methods),
+            "source": dataset.source_uri or None,
             "bytes": dataset.size_bytes,
             "created": dataset.created_at,
         }

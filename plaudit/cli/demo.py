@@ -18,21 +18,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from plaudit.cli._output import connect
+from plaudit.cli._starter import STARTER_HYPERPARAMETERS
 from plaudit.cli._supervisor import LocalAddresses, Supervisor, local_services, start_local
 from plaudit.cli._watching import watch_job
 from plaudit.client import Client, models
 from plaudit.service import configure_logging
 from plaudit.types.metrics import REWARD_MEAN
 
-DEMO_HYPERPARAMETERS: Final[dict[str, Any]] = {
-    "learning_rate": 2e-4,
-    "max_steps": 150,
-    "rollouts_per_prompt": 8,
-    "global_batch_size": 64,
-    "max_response_length": 16,
-    "lora_rank": 16,
-    "lora_alpha": 32,
-}
+DEMO_HYPERPARAMETERS: Final[dict[str, Any]] = dict(STARTER_HYPERPARAMETERS)
 
 _FREE_PORT: Final = "127.0.0.1:0"
 _ENDS: Final = 10

@@ -1,13 +1,16 @@
-"""`plaudit job`: submit, list, get, watch, pause, resume, cancel, metrics, completions."""
+"""`plaudit job`: submit, list, get, steer, watch, look into, clone, delete, rescore."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from plaudit.cli._arguments import JobId
 from plaudit.cli._job_file import read_job_file
 from plaudit.cli._output import (
     AddressOption,
@@ -18,39 +21,77 @@ from plaudit.cli._output import (
     print_table,
     printable,
 )
-from plaudit.cli._watching import watch_job
+from plaudit.cli._overrides import SetOption, with_overrides
+from plaudit.cli._toml import job_as_toml
+from plaudit.cli._watching import wait_for_job, watch_job
+from plaudit.cli.job_clone import clone, delete
+from plaudit.cli.job_compare import compare
+from plaudit.cli.job_log import events, logs
+from plaudit.cli.job_series import completions, metrics
+from plaudit.cli.rescore import rescore
 from plaudit.client import Client, models
 from plaudit.types.metrics import HEADLINE_METRICS
+from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import JobStatus
 
 app = typer.Typer(help="Training jobs.", no_args_is_help=True)
-
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
 
 
 @app.command()
 def submit(
     file: Annotated[Path, typer.Argument(help="Job file, TOML or JSON; - reads JSON from stdin.")],
     watch: Annotated[bool, typer.Option("--watch", help="Watch the job until it is over.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the job; queue nothing.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the job is over, then show it; progress on stderr.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only check the job, and show it with every default filled in.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only the job's id, as for a script.")
+    ] = False,
+    set_fields: SetOption = None,
+    preflight: Annotated[
+        str | None,
+        typer.Option(
+            metavar="stop|warn|off",
+            help="What critical findings before the first step do. Default: what the file says, or stop.",
+        ),
+    ] = None,
     request_id: Annotated[
         str | None, typer.Option(help="Makes a repetition return the same job, for 24 hours.")
     ] = None,
     as_json: JsonOption = False,
     address: AddressOption = None,
 ) -> None:
-    """Queue the job of a file."""
+    """Queue the job of a file.
+
+    Exit status with --watch and --wait: 0 completed, 1 failed or cancelled.
+    """
     with connect(address) as client:
-        job = client.training_jobs.submit(read_job_file(file), request_id=request_id, validate_only=dry_run)
+        spec = read_job_file(file)
+        if preflight is not None and isinstance(spec, dict):
+            spec = {**spec, "preflight": preflight}
+        if set_fields and isinstance(spec, dict):
+            spec = with_overrides(spec, set_fields)
+        job = client.training_jobs.submit(spec, request_id=request_id, validate_only=dry_run)
         if dry_run:
             if as_json:
                 print_json(job)
             else:
+                typer.echo(printable(job_as_toml(job.spec)))
                 typer.echo("the job is good; nothing was queued")
         elif watch:
             if not as_json:
                 typer.echo(f"{job.id} {job.status}")
             raise typer.Exit(_watch(client, job.id, as_json=as_json))
+        elif wait:
+            with _told_how_to_stop(job.id):
+                ended = wait_for_job(client, job.id)
+            _print_job(ended, as_json)
+            raise typer.Exit(0 if ended.status is JobStatus.COMPLETED else 1)
+        elif quiet:
+            typer.echo(job.id)
         else:
             _print_job(job, as_json)
 
@@ -102,14 +143,28 @@ def watch(
 ) -> None:
     """Watch a job to its end: a live curve on a terminal, else plain lines; --json: one event a line."""
     with connect(address) as client:
+        # A watch waits for a gateway that comes back; one that was never there is told at once.
+        client.training_jobs.get(job_id)
         raise typer.Exit(_watch(client, job_id, after_cursor=after_cursor, as_json=as_json))
 
 
 @app.command()
-def pause(job_id: JobId, as_json: JsonOption = False, address: AddressOption = None) -> None:
-    """Save a checkpoint at the next generation boundary, and free the trainer."""
+def pause(
+    job_id: JobId,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job is paused, or over.")] = False,
+    as_json: JsonOption = False,
+    address: AddressOption = None,
+) -> None:
+    """Save a checkpoint at the next generation boundary, and free the trainer.
+
+    Exit status with --wait: 0 paused, 1 over before it could be paused.
+    """
     with connect(address) as client:
-        _print_job(client.training_jobs.pause(job_id), as_json)
+        job = client.training_jobs.pause(job_id)
+        if wait:
+            job = job.wait(until={JobStatus.PAUSED})
+        _print_job(job, as_json)
+    raise typer.Exit(1 if wait and job.status is not JobStatus.PAUSED else 0)
 
 
 @app.command()
@@ -126,71 +181,52 @@ def cancel(job_id: JobId, as_json: JsonOption = False, address: AddressOption = 
         _print_job(client.training_jobs.cancel(job_id), as_json)
 
 
-@app.command()
-def metrics(
-    job_id: JobId,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this metric; repeatable. Default: the main ones in a table, all in JSON."),
-    ] = None,
-    from_step: Annotated[int, typer.Option(min=0, help="First step.")] = 0,
-    to_step: Annotated[int, typer.Option(min=0, help="Last step. 0: the newest.")] = 0,
-    max_points: Annotated[int, typer.Option(min=0, max=5000, help="Most points per metric. 0: 500.")] = 0,
-    as_json: JsonOption = False,
-    address: AddressOption = None,
-) -> None:
-    """Show metric series."""
-    with connect(address) as client:
-        series = client.training_jobs.metrics(
-            job_id, keys=key or (), from_step=from_step, to_step=to_step, max_points=max_points
-        )
-    if as_json:
-        print_json(series)
-        return
-    keys = key or [name for name in HEADLINE_METRICS if name in series.available_keys]
-    for name in sorted(set(keys) - set(series.available_keys)):
-        typer.echo(printable(f"no metric {name} yet; there is {', '.join(series.available_keys)}"), err=True)
-    print_table(
-        ("step", *keys), ((row.step, *(row.values.get(name) for name in keys)) for row in series.metrics)
-    )
-
-
-@app.command()
-def completions(
-    job_id: JobId,
-    step: Annotated[int, typer.Option(min=0, help="Only this step. 0: all, newest first.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Most completions to show.")] = 20,
-    as_json: JsonOption = False,
-    address: AddressOption = None,
-) -> None:
-    """Show what the policy wrote, with its scores."""
-    with connect(address) as client:
-        found = list(itertools.islice(client.training_jobs.completions(job_id, step=step), limit))
-    if as_json:
-        print_json(found)
-        return
-    print_table(
-        ("step", "completion", "reward", "advantage", "text", "not scored"),
-        (
-            (
-                item.step,
-                item.completion_id,
-                item.reward,
-                item.advantage,
-                item.completion_text,
-                "; ".join(f"{o.name}: {o.status} {o.explanation}" for o in item.outcomes if o.value is None),
-            )
-            for item in found
-        ),
-    )
+app.command("metrics")(metrics)
+app.command("completions")(completions)
+app.command("compare")(compare)
+app.command("clone")(clone)
+app.command("delete")(delete)
+app.command("logs")(logs)
+app.command("events")(events)
+app.command("rescore")(rescore)
 
 
 def _watch(client: Client, job_id: str, *, after_cursor: str = "", as_json: bool = False) -> int:
-    try:
+    with _told_how_to_stop(job_id):
         return watch_job(client, job_id, after_cursor=after_cursor, as_json=as_json)
+
+
+@contextmanager
+def _told_how_to_stop(job_id: str) -> Iterator[None]:
+    try:
+        yield
     except KeyboardInterrupt:
         typer.echo(f"not watched any more; to stop the job: plaudit job cancel {job_id}", err=True)
         raise
+
+
+def _preflight_fields(report: PreflightReport | None) -> dict[str, object]:
+    if report is None:
+        return {}
+    informative = report.informative_group_fraction
+    seen = [
+        f"{report.completion_count} completions, {report.truncated_count} truncated",
+        *(f"{r.name} {r.mean:.3g}" for r in report.rewards if r.mean is not None),
+    ]
+    if informative is not None:
+        seen.append(f"about {informative:.0%} of groups mixed")
+    found = {f"preflight {n}": f"{f.severity}: {f.message}" for n, f in enumerate(report.findings, 1)}
+    return {"preflight": ", ".join(seen), **found}
+
+
+def _alert_fields(alerts: Sequence[models.JobAlert]) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    for number, alert in enumerate(alerts, 1):
+        place = f"since step {alert.step}"
+        if alert.ended_step is not None:
+            place = f"from step {alert.step} to {alert.ended_step}"
+        fields[f"alert {number}"] = f"{alert.severity}: {alert.kind} {place}: {alert.message}"
+    return fields
 
 
 def _print_job(job: models.TrainingJob, as_json: bool) -> None:
@@ -213,6 +249,8 @@ def _print_job(job: models.TrainingJob, as_json: bool) -> None:
             "created": job.created_at,
             "started": job.started_at,
             "finished": job.finished_at,
+            **_preflight_fields(job.preflight),
+            **_alert_fields(job.alerts),
             **{name: job.metrics[name] for name in HEADLINE_METRICS if name in job.metrics},
         }
     )

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import typer
 
-from plaudit.cli._output import AddressOption, JsonOption, cell, connect, print_json, print_table
+from plaudit.cli import reward_conformance, reward_test
+from plaudit.cli._output import (
+    AddressOption,
+    JsonOption,
+    cell,
+    connect,
+    print_json,
+    print_table,
+    printable,
+)
 from plaudit.client import models
 
 app = typer.Typer(help="Rewards on offer.", no_args_is_help=True)
+
+app.command("conformance", context_settings=reward_conformance.CONTEXT_SETTINGS)(
+    reward_conformance.conformance
+)
+app.command("test")(reward_test.test)
 
 
 @app.command("list")
@@ -36,7 +50,9 @@ def list_rewards(as_json: JsonOption = False, address: AddressOption = None) -> 
         )
     for server in servers:
         if not server.reachable:
-            typer.echo(f"{server.name} does not answer: {server.unreachable_reason}", err=True)
+            typer.echo(f"{server.name} does not answer: {printable(server.unreachable_reason)}", err=True)
+        for warning in server.warnings:
+            typer.echo(f"{server.name}: {printable(warning)}", err=True)
 
 
 def vars_of(reward: models.OfferedReward) -> dict[str, object]:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from plaudit.client import models
 from plaudit.errors import FieldViolation, InvalidArgumentError
-from plaudit.gateway.v1 import dataset_service_pb2, reward_server_service_pb2, training_job_pb2
+from plaudit.gateway.v1 import (
+    dataset_service_pb2,
+    reward_function_service_pb2,
+    reward_server_service_pb2,
+    training_job_pb2,
+)
 from plaudit.gateway.v1 import training_job_service_pb2 as service_pb2
+from plaudit.types.access import ServerAccess, TlsAccess
 from plaudit.types.jobs import TrainingJobSpec, accepted_job_spec
+from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import JobStatus
 from plaudit.types.validation import check_job_spec, json_fault, shown
 
@@ -45,9 +53,45 @@ def spec_to_proto(data: object) -> training_job_pb2.TrainingJobSpec:
         return _carry_spec(data)
     except UnicodeEncodeError:
         raise InvalidArgumentError.of("(request)", str(json_fault(data))) from None
-    except _Uncarriable:
+    except Uncarriable:
         violations = check_job_spec(data)[1] or [FieldViolation("(request)", _not_json(data))]
         raise InvalidArgumentError(violations) from None
+
+
+def job_request_to_proto(data: object, fields: Mapping[str, Any]) -> service_pb2.CreateTrainingJobRequest:
+    """JSON-like data that creates a job, and further fields, as a message; see `spec_to_proto`."""
+    beside: dict[str, Any] = {}
+    if isinstance(data, Mapping):
+        beside = {name: data[name] for name in BESIDE_SPEC if data.get(name) is not None}
+        data = {name: value for name, value in data.items() if name not in BESIDE_SPEC}
+    for name in ("reward_source", "reward_function_id"):
+        if name in beside:
+            beside.setdefault(f"{name}s", []).append(beside.pop(name))
+    return carry(service_pb2.CreateTrainingJobRequest, {"spec": spec_to_proto(data), **beside, **fields})
+
+
+def json_text(field: str, data: Mapping[str, object]) -> str:
+    """JSON-like data as text, or InvalidArgumentError that names the field."""
+    try:
+        return _json(data)
+    except Uncarriable:
+        raise InvalidArgumentError.of(field, _not_json(data)) from None
+
+
+def reward_function_from_proto(
+    message: reward_function_service_pb2.RewardFunction,
+) -> models.RewardFunction:
+    """A reward function."""
+    return models.RewardFunction(
+        id=message.id,
+        name=message.name,
+        format=message.format,
+        filename=message.filename,
+        source=message.source,
+        size_bytes=message.size_bytes,
+        sha256=message.sha256,
+        created_at=_time(message, "created_at"),
+    )
 
 
 def carry(kind: type[AnyMessage], fields: Mapping[str, Any]) -> AnyMessage:
@@ -72,8 +116,9 @@ def spec_from_proto(message: training_job_pb2.TrainingJobSpec) -> TrainingJobSpe
             "output_name": message.output_name,
             "method": message.method,
             "hyperparameters": json.loads(message.hyperparameters_json or "{}"),
-            "rewards": [_binding_from_proto(binding) for binding in message.rewards],
+            "rewards": [binding_from_proto(binding) for binding in message.rewards],
             "resume_from": message.resume_from or None,
+            "preflight": message.preflight or "stop",
         }
     )
 
@@ -85,7 +130,7 @@ def job_from_proto(message: training_job_pb2.TrainingJob) -> models.TrainingJob:
         spec=spec_from_proto(message.spec),
         status=status_from_proto(message.status),
         status_detail=message.status_detail,
-        error=_error(message.error) if message.HasField("error") else None,
+        error=error_from_proto(message.error) if message.HasField("error") else None,
         current_step=message.current_step,
         total_steps=message.total_steps,
         attempt=message.attempt,
@@ -95,6 +140,11 @@ def job_from_proto(message: training_job_pb2.TrainingJob) -> models.TrainingJob:
         started_at=_time(message, "started_at"),
         finished_at=_time(message, "finished_at"),
         updated_at=_time(message, "updated_at"),
+        preflight=_preflight_from_proto(message.preflight) if message.HasField("preflight") else None,
+        requires_heartbeat=message.requires_heartbeat,
+        created_by=message.created_by,
+        model_id=message.model_id,
+        alerts=tuple(_alert_from_proto(alert) for alert in message.alerts),
     )
 
 
@@ -128,16 +178,18 @@ def completion_from_proto(message: service_pb2.ScoredCompletion) -> models.Score
         truncated=message.truncated,
         reward=message.reward if message.HasField("reward") else None,
         advantage=message.advantage if message.HasField("advantage") else None,
-        outcomes=tuple(
-            models.RewardOutcome(
-                name=outcome.name,
-                value=outcome.value if outcome.HasField("value") else None,
-                status=outcome.status,
-                explanation=outcome.explanation,
-                scored_at=_time(outcome, "scored_at"),
-            )
-            for outcome in message.outcomes
-        ),
+        outcomes=tuple(map(outcome_from_proto, message.outcomes)),
+    )
+
+
+def outcome_from_proto(message: service_pb2.RewardOutcome) -> models.RewardOutcome:
+    """Outcome of one reward."""
+    return models.RewardOutcome(
+        name=message.name,
+        value=message.value if message.HasField("value") else None,
+        status=message.status,
+        explanation=message.explanation,
+        scored_at=_time(message, "scored_at"),
     )
 
 
@@ -149,9 +201,33 @@ def dataset_from_proto(message: dataset_service_pb2.Dataset) -> models.Dataset:
         source_type=message.source_type,
         row_count=message.row_count,
         columns=tuple(message.columns),
+        methods=tuple(message.methods),
         size_bytes=message.size_bytes,
         sha256=message.sha256,
         created_at=_time(message, "created_at"),
+        source_uri=_source_uri(message.source) if message.HasField("source") else "",
+    )
+
+
+def tried_source_from_proto(
+    message: dataset_service_pb2.ValidateDatasetSourceResponse,
+) -> models.TriedSource:
+    """What the first rows of a source are like."""
+    count = message.row_count if message.HasField("row_count") else None
+    return models.TriedSource(message.error, count, tuple(message.columns))
+
+
+def _source_uri(source: dataset_service_pb2.DatasetSource) -> str:
+    is_file = source.source_type == "path"
+    return f"file://{source.path}" if is_file else f"hf://datasets/{source.huggingface_dataset}"
+
+
+def dataset_row_from_proto(message: dataset_service_pb2.DatasetRow) -> models.DatasetRow:
+    """A row of a dataset."""
+    return models.DatasetRow(
+        number=message.number,
+        prompt=json.loads(message.prompt_json),
+        columns=json.loads(message.columns_json),
     )
 
 
@@ -173,9 +249,41 @@ def reward_server_from_proto(message: reward_server_service_pb2.RewardServer) ->
                 max_value=reward.max_value if reward.HasField("max_value") else None,
                 required_columns=tuple(reward.required_columns),
                 config_schema_json=reward.config_schema_json,
+                problem=reward.problem,
             )
             for reward in message.rewards
         ),
+        access=_access_from_proto(message),
+        replicas=tuple(_replica_from_proto(replica) for replica in message.replicas),
+        warnings=tuple(message.warnings),
+    )
+
+
+def _access_from_proto(message: reward_server_service_pb2.RewardServer) -> ServerAccess:
+    tls = TlsAccess.model_construct(
+        ca=message.tls.ca or None,
+        client_certificate=message.tls.client_certificate or None,
+        server_name=message.tls.server_name or None,
+    )
+    return ServerAccess.model_construct(
+        tls=tls if message.HasField("tls") else None,
+        credential=message.credential or None,
+        plaintext=message.plaintext,
+    )
+
+
+def _replica_from_proto(
+    message: reward_server_service_pb2.RewardServerReplica,
+) -> models.RewardServerReplica:
+    state = reward_server_service_pb2.RewardServerReplica.State.Name(message.state)
+    return models.RewardServerReplica(
+        address=message.address,
+        state=models.ReplicaState(state.removeprefix("STATE_").lower()),
+        reason=message.reason,
+        since=_time(message, "since"),
+        checked_at=_time(message, "checked_at"),
+        server_version=message.server_version,
+        latency_seconds=message.latency.ToNanoseconds() / 1e9 if message.HasField("latency") else None,
     )
 
 
@@ -199,6 +307,7 @@ _PLACES: Final = {
     FieldDescriptor.CPPTYPE_INT32: f"a whole number up to {2**31 - 1}",
     FieldDescriptor.CPPTYPE_UINT32: f"a whole number from 0 to {2**32 - 1}",
     FieldDescriptor.CPPTYPE_UINT64: f"a whole number from 0 to {2**64 - 1}",
+    FieldDescriptor.CPPTYPE_DOUBLE: "a number",
     FieldDescriptor.CPPTYPE_BOOL: "true or false",
 }
 
@@ -211,11 +320,22 @@ def _not_json(data: object) -> str:
     return "cannot be sent"
 
 
-class _Uncarriable(Exception):
+class Uncarriable(Exception):
     """Data that the message has no place for."""
 
 
-_TEXT_FIELDS: Final = ("base_model", "dataset_id", "output_name", "method", "resume_from")
+_TEXT_FIELDS: Final = ("base_model", "dataset_id", "output_name", "method", "resume_from", "preflight")
+BESIDE_SPEC: Final = (
+    "reward_source",
+    "reward_sources",
+    "reward_function_id",
+    "reward_function_ids",
+    "reward_weights",
+    "requires_heartbeat",
+)
+_BINDING_FIELDS: Final = frozenset(
+    {"name", "server", "reward", "weight", "config", "timeout_seconds", "max_attempts", "retry_seconds"}
+)
 _LONGEST_DURATION_SECONDS: Final = 315_576_000_000
 
 
@@ -223,19 +343,20 @@ def _carry_spec(data: object) -> training_job_pb2.TrainingJobSpec:
     fields = _mapping(data, {*_TEXT_FIELDS, "hyperparameters", "rewards"})
     rewards = fields.get("rewards", [])
     if not isinstance(rewards, list | tuple):
-        raise _Uncarriable
+        raise Uncarriable
     hyperparameters = fields.get("hyperparameters", {})
     if not isinstance(hyperparameters, Mapping):
-        raise _Uncarriable
+        raise Uncarriable
     return training_job_pb2.TrainingJobSpec(
         **{name: _text(fields.get(name)) for name in _TEXT_FIELDS},
         hyperparameters_json=_json(hyperparameters),
-        rewards=[_carry_binding(reward) for reward in rewards],
+        rewards=[carry_binding(reward) for reward in rewards],
     )
 
 
-def _carry_binding(data: object) -> training_job_pb2.RewardBinding:
-    fields = _mapping(data, {"name", "server", "reward", "weight", "config", "timeout_seconds"})
+def carry_binding(data: object) -> training_job_pb2.RewardBinding:
+    """A reward of a request as a message, unchecked. Raises Uncarriable."""
+    fields = _mapping(data, _BINDING_FIELDS)
     message = training_job_pb2.RewardBinding(
         name=_text(fields.get("name")),
         server=_text(fields.get("server")),
@@ -243,21 +364,25 @@ def _carry_binding(data: object) -> training_job_pb2.RewardBinding:
     )
     config = fields.get("config", {})
     if not isinstance(config, Mapping):
-        raise _Uncarriable
+        raise Uncarriable
     message.config_json = _json(config)
     if "weight" in fields:
         message.weight = _number(fields["weight"])
     if "timeout_seconds" in fields:
-        seconds = _number(fields["timeout_seconds"])
-        if not abs(seconds) <= _LONGEST_DURATION_SECONDS:
-            raise _Uncarriable
-        message.timeout.FromNanoseconds(round(seconds * 1e9))
+        message.timeout.FromNanoseconds(_nanoseconds(fields["timeout_seconds"]))
+    if "max_attempts" in fields:
+        attempts = fields["max_attempts"]
+        if type(attempts) is not int or not 0 <= attempts < 2**32:
+            raise Uncarriable
+        message.max_attempts = attempts
+    if "retry_seconds" in fields:
+        message.retry_time.FromNanoseconds(_nanoseconds(fields["retry_seconds"]))
     return message
 
 
-def _mapping(data: object, names: set[str]) -> Mapping[str, object]:
+def _mapping(data: object, names: Set[str]) -> Mapping[str, object]:
     if not isinstance(data, Mapping) or not set(data) <= names:
-        raise _Uncarriable
+        raise Uncarriable
     return data
 
 
@@ -265,27 +390,35 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _Uncarriable
+        raise Uncarriable
     return value
 
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _Uncarriable
+        raise Uncarriable
     try:
         return float(value)
     except OverflowError:
-        raise _Uncarriable from None
+        raise Uncarriable from None
+
+
+def _nanoseconds(value: object) -> int:
+    seconds = _number(value)
+    if not abs(seconds) <= _LONGEST_DURATION_SECONDS:
+        raise Uncarriable
+    return round(seconds * 1e9)
 
 
 def _json(value: Mapping[str, object]) -> str:
     try:
         return json.dumps(value)
     except (TypeError, ValueError):
-        raise _Uncarriable from None
+        raise Uncarriable from None
 
 
-def _binding_from_proto(message: training_job_pb2.RewardBinding) -> dict[str, object]:
+def binding_from_proto(message: training_job_pb2.RewardBinding) -> dict[str, Any]:
+    """A reward as JSON-like data, every default filled in."""
     return {
         "name": message.name,
         "server": message.server,
@@ -293,14 +426,35 @@ def _binding_from_proto(message: training_job_pb2.RewardBinding) -> dict[str, ob
         "weight": message.weight if message.HasField("weight") else 1.0,
         "config": json.loads(message.config_json or "{}"),
         "timeout_seconds": message.timeout.ToNanoseconds() / 1e9,
+        "max_attempts": message.max_attempts,
+        "retry_seconds": message.retry_time.ToNanoseconds() / 1e9,
     }
+
+
+def _alert_from_proto(message: training_job_pb2.JobAlert) -> models.JobAlert:
+    return models.JobAlert(
+        kind=message.kind,
+        subject=message.subject,
+        severity=message.severity,
+        message=message.message,
+        evidence=dict(message.evidence),
+        step=message.step,
+        raised_at=_time(message, "raised_at"),
+        ended_step=message.ended_step if message.HasField("ended_step") else None,
+    )
+
+
+def _preflight_from_proto(message: training_job_pb2.PreflightReport) -> PreflightReport:
+    return PreflightReport.model_validate(
+        MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    )
 
 
 def _event_body(message: service_pb2.TrainingJobEvent) -> models.EventBody | None:
     match message.WhichOneof("event"):
         case "status_changed":
             change = message.status_changed
-            error = _error(change.error) if change.HasField("error") else None
+            error = error_from_proto(change.error) if change.HasField("error") else None
             return models.StatusChanged(status_from_proto(change.status), change.detail, error)
         case "step_metrics":
             return _step_metrics(message.step_metrics)
@@ -325,7 +479,8 @@ def _step_metrics(message: service_pb2.StepMetrics) -> models.StepMetrics:
     return models.StepMetrics(message.step, message.attempt, dict(message.values), message.total_steps)
 
 
-def _error(message: training_job_pb2.JobError) -> models.JobError:
+def error_from_proto(message: training_job_pb2.JobError) -> models.JobError:
+    """Why a job, or a rescore, failed."""
     return models.JobError(message.code, message.message)
 
 
@@ -335,8 +490,11 @@ def _utc(stamp: Timestamp) -> datetime:
 
 def _time(
     message: training_job_pb2.TrainingJob
+    | training_job_pb2.JobAlert
     | dataset_service_pb2.Dataset
     | reward_server_service_pb2.RewardServer
+    | reward_server_service_pb2.RewardServerReplica
+    | reward_function_service_pb2.RewardFunction
     | service_pb2.RewardOutcome,
     field: str,
 ) -> datetime | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -63,7 +64,17 @@ def _streaming(handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.Rp
         except Exception as error:
             await _abort(context, method, error)
 
-    wrapped: grpc.RpcMethodHandler[Any, Any] = make(streaming, deserializer, handler.response_serializer)
+    async def writing(request: Any, context: Any) -> None:
+        try:
+            await serve(parse(request), context)
+        except _NO_HANDLING:
+            raise
+        except Exception as error:
+            await _abort(context, method, error)
+
+    # Health.Watch of gRPC's own servicer writes to the context instead.
+    served = writing if inspect.iscoroutinefunction(serve) else streaming
+    wrapped: grpc.RpcMethodHandler[Any, Any] = make(served, deserializer, handler.response_serializer)
     return wrapped
 
 

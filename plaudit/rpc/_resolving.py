@@ -16,6 +16,7 @@ class Endpoint:
 
     target: str
     authority: str
+    is_loopback: bool
 
 
 class ForbiddenAddressError(Exception):
@@ -39,7 +40,10 @@ async def resolve(address: str, timeout: float) -> list[Endpoint]:
             f"{address} leads to {', '.join(literals)}: link-local, metadata, multicast and unspecified "
             "addresses are not dialled"
         )
-    return [Endpoint(_target(literal, port), address) for literal in allowed]
+    return [
+        Endpoint(_target(literal, port), address, ipaddress.ip_address(literal).is_loopback)
+        for literal in allowed
+    ]
 
 
 def _target(literal: str, port: str) -> str:

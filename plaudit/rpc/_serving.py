@@ -9,9 +9,11 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from plaudit.errors import UnavailableError
+from plaudit.errors import InvalidArgumentError, UnavailableError
 from plaudit.rpc._interceptors import ErrorInterceptor
+from plaudit.rpc._listening import ListenSecurity, ListenTls
 from plaudit.rpc._options import SERVER_OPTIONS
+from plaudit.types.validation import shown
 
 
 class GrpcServer:
@@ -27,9 +29,15 @@ class GrpcServer:
         *,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
         maximum_concurrent_rpcs: int | None = None,
+        security: ListenTls | None = None,
     ) -> None:
+        """`security` is plain text for everyone, on loopback only, where None. What `interceptors` raise is
+        mapped as the errors of servicers are. Raises FailedPreconditionError where a file cannot be used.
+        """
+        self._security: ListenTls = security or ListenSecurity()
+        self._credentials = self._security.server_credentials()
         self.server = grpc.aio.server(
-            interceptors=[*interceptors, ErrorInterceptor()],
+            interceptors=[ErrorInterceptor(), *interceptors, *self._security.interceptors()],
             options=SERVER_OPTIONS,
             maximum_concurrent_rpcs=maximum_concurrent_rpcs,
         )
@@ -41,9 +49,18 @@ class GrpcServer:
         )
 
     async def start(self, address: str) -> int:
-        """Listens on `host:port` (port 0: any that is free), reports SERVING, and returns the port."""
+        """Listens on `host:port` (port 0: any that is free), reports SERVING, and returns the port.
+
+        Raises InvalidArgumentError where the server's security forbids the address.
+        """
+        refusal = self._security.refusal(address)
+        if refusal is not None:
+            raise InvalidArgumentError.of("address", f"{shown(address)} is refused: {refusal}")
         try:
-            port = self.server.add_insecure_port(address)
+            if self._credentials is None:
+                port = self.server.add_insecure_port(address)
+            else:
+                port = self.server.add_secure_port(address, self._credentials)
         except RuntimeError:
             port = 0
         if port == 0:

@@ -22,9 +22,7 @@ from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.rpc import MAX_MESSAGE_BYTES, error_from_rpc
 from plaudit.scoring.combine import MAX_ABSOLUTE_REWARD
 from plaudit.types.jobs import RewardBinding
-
-PROTOCOL_VERSION: Final = 1
-"""Behaviour revision of plaudit.reward.v1 that is spoken here."""
+from plaudit.types.scoring import PROTOCOL_VERSION
 
 _GRPC_DEFAULT_BYTES: Final = 4 * 1024 * 1024
 _NO_LIMIT: Final = 2**31
@@ -120,7 +118,7 @@ def useless(
         return UselessError(
             InvalidArgumentError(
                 [
-                    FieldViolation(_job_field(v.field, positions), f"{about} refuses it: {v.message}")
+                    FieldViolation(job_field(v.field, positions), f"{about} refuses it: {v.message}")
                     for v in error.violations
                 ]
             )
@@ -152,7 +150,7 @@ def _rules(reward: pb.Reward) -> RewardRules:
     )
 
 
-def _job_field(field: str, positions: Sequence[int]) -> str:
+def job_field(field: str, positions: Sequence[int]) -> str:
     """`rewards[0].config_json.x` of a session as `rewards[3].config.x` of the job."""
     match = _SELECTION.match(field)
     if match is None or int(match[1]) >= len(positions):

@@ -11,9 +11,19 @@ from typing import Final, TypeAlias
 import grpc
 import grpc.aio
 
+from plaudit.errors import FailedPreconditionError
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.reward.v1 import reward_service_pb2_grpc as pb_grpc
-from plaudit.rpc import Endpoint, ForbiddenAddressError, error_from_rpc, open_channel, resolve
+from plaudit.rpc import (
+    Credentials,
+    Endpoint,
+    ForbiddenAddressError,
+    LoadCredentials,
+    Metadata,
+    SecuredChannel,
+    error_from_rpc,
+    resolve,
+)
 from plaudit.scoring._compatibility import USELESS_STATUSES
 
 ScoreCall: TypeAlias = "grpc.aio.StreamStreamCall[pb.ScoreRequest, pb.ScoreResponse]"
@@ -21,6 +31,10 @@ ScoreCall: TypeAlias = "grpc.aio.StreamStreamCall[pb.ScoreRequest, pb.ScoreRespo
 _CLIENT_NAME: Final = f"plaudit/{version('plaudit')}"
 _SHOWN_DETAILS: Final = 200
 _LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
+_TOO_LARGE: Final = "CLIENT: Received message larger than max"
+_TROUBLE_SECONDS: Final = 2.0
+_OWN_ERRORS: Final = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN})
+"""How an error that a server did not expect comes out of it; now and then a cut connection looks so too."""
 _PINGED_TOO_OFTEN: Final = "too many pings"
 
 RELAXED_KEEPALIVE_MS: Final = 330_000
@@ -30,11 +44,24 @@ RELAXED_KEEPALIVE_MS: Final = 330_000
 class LostError(Exception):
     """A connection could not be made, or ended. The message is for people and names no address."""
 
-    def __init__(self, reason: str, *, pinged_too_often: bool = False, retry_after: float = 0.0) -> None:
-        """`retry_after`, in seconds, is what the server asked for."""
+    def __init__(
+        self,
+        reason: str,
+        *,
+        pinged_too_often: bool = False,
+        unreadable: bool = False,
+        retry_after: float = 0.0,
+        failed_to_open: bool = False,
+    ) -> None:
+        """`unreadable`: because of a frame. `retry_after`, in seconds, is what the server asked for.
+
+        `failed_to_open`: the server is there, and an error of its own kept it from opening the session.
+        """
         super().__init__(reason)
         self.pinged_too_often = pinged_too_often
+        self.unreadable = unreadable
         self.retry_after = retry_after
+        self.failed_to_open = failed_to_open
 
 
 class RefusedError(Exception):
@@ -50,11 +77,13 @@ class Connection:
     """A channel on which the replica has described itself. Whoever made it closes the channel."""
 
     channel: grpc.aio.Channel
+    metadata: Metadata
+    """Goes with every call: the token, where there is one."""
     info: pb.GetServerInfoResponse
 
     async def open(self, frame: pb.ScoreRequest, timeout: float) -> tuple[ScoreCall, pb.SessionOpened]:
         """Opens a session; raises LostError or RefusedError."""
-        call = pb_grpc.RewardServiceStub(self.channel).Score()
+        call = pb_grpc.RewardServiceStub(self.channel).Score(metadata=self.metadata)
         try:
             async with asyncio.timeout(timeout):
                 # Where the stream has ended already, reading says why.
@@ -70,14 +99,24 @@ class Connection:
         except TimeoutError:
             raise LostError(f"no answer to `open` within {timeout:g} s") from None
         except grpc.aio.AioRpcError as failure:
-            raise end_of_call(failure, timeout) from failure
+            end = end_of_call(failure, timeout)
+            if isinstance(end, LostError):
+                end.failed_to_open = failure.code() in _OWN_ERRORS
+            raise end from failure
 
 
-async def connect(address: str, timeout: float, *, relaxed_keepalive: bool) -> Connection:
+async def connect(
+    address: str, load_credentials: LoadCredentials, timeout: float, *, relaxed_keepalive: bool
+) -> Connection:
     """Looks `address` up anew, dials what it leads to in turn, and asks for the server's description.
 
-    Each part has `timeout` seconds. Raises LostError or RefusedError.
+    Credentials are read anew too, as they may have been rotated. Each part has `timeout` seconds. Raises
+    LostError or RefusedError.
     """
+    try:
+        credentials = load_credentials()
+    except FailedPreconditionError as error:
+        raise LostError(error.message) from None
     try:
         endpoints = await resolve(address, timeout)
     except TimeoutError:
@@ -89,7 +128,7 @@ async def connect(address: str, timeout: float, *, relaxed_keepalive: bool) -> C
     reasons: list[LostError] = []
     for endpoint in endpoints:
         try:
-            return await _dial(endpoint, timeout, relaxed_keepalive=relaxed_keepalive)
+            return await _dial(endpoint, credentials, timeout, relaxed_keepalive=relaxed_keepalive)
         except LostError as error:
             reasons.append(error)
     raise reasons[-1]
@@ -100,32 +139,50 @@ def end_of_call(failure: grpc.aio.AioRpcError, timeout: float) -> LostError | Re
     if failure.code() in USELESS_STATUSES:
         return RefusedError(failure)
     details = failure.details() or ""
-    if "connection refused" in details.casefold():
+    if _is_refused(failure):
         return LostError("connection refused")
     if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return LostError(f"no answer within {timeout:g} s")
     return LostError(
         f"{failure.code().name}: {details[:_SHOWN_DETAILS]}" if details else failure.code().name,
         pinged_too_often=_PINGED_TOO_OFTEN in details.casefold().replace("_", " "),
+        # By this end: a server that says so of what it got says it otherwise.
+        unreadable=_TOO_LARGE in details,
         retry_after=min(error_from_rpc(failure).retry_after or 0.0, _LONGEST_RETRY_AFTER_SECONDS),
     )
 
 
-async def _dial(endpoint: Endpoint, timeout: float, *, relaxed_keepalive: bool) -> Connection:
-    options: list[tuple[str, str | int]] = [
-        # The checked address is dialled; the name is what the server, and later TLS, gets to see.
-        ("grpc.default_authority", endpoint.authority),
-    ]
-    if relaxed_keepalive:
-        options.append(("grpc.keepalive_time_ms", RELAXED_KEEPALIVE_MS))
-    channel = open_channel(endpoint.target, options)
+async def _dial(
+    endpoint: Endpoint, credentials: Credentials, timeout: float, *, relaxed_keepalive: bool
+) -> Connection:
+    options = [("grpc.keepalive_time_ms", RELAXED_KEEPALIVE_MS)] if relaxed_keepalive else []
     try:
-        info = await pb_grpc.RewardServiceStub(channel).GetServerInfo(
-            pb.GetServerInfoRequest(client_name=_CLIENT_NAME), timeout=timeout
+        secured = credentials.open_channel(endpoint, options)
+    except FailedPreconditionError as error:
+        raise LostError(error.message) from None
+    try:
+        return await _described(secured, timeout)
+    except grpc.aio.AioRpcError as failure:
+        trouble = None
+        if failure.code() is grpc.StatusCode.UNAVAILABLE and not _is_refused(failure):
+            trouble = await credentials.tls_trouble(endpoint, min(timeout, _TROUBLE_SECONDS))
+        raise end_of_call(failure, timeout) if trouble is None else LostError(trouble) from failure
+
+
+async def _described(secured: SecuredChannel, timeout: float) -> Connection:
+    """The connection on a channel, which is closed where none comes about."""
+    try:
+        info = await pb_grpc.RewardServiceStub(secured.channel).GetServerInfo(
+            pb.GetServerInfoRequest(client_name=_CLIENT_NAME), timeout=timeout, metadata=secured.metadata
         )
-    except BaseException as error:
-        await channel.close()
-        if isinstance(error, grpc.aio.AioRpcError):
-            raise end_of_call(error, timeout) from error
+        if not isinstance(info, pb.GetServerInfoResponse):
+            # What gRPC cannot read, it hands over as None.
+            raise LostError("its description cannot be read: it is no GetServerInfoResponse, or not in UTF-8")
+    except BaseException:
+        await secured.channel.close()
         raise
-    return Connection(channel, info)
+    return Connection(secured.channel, secured.metadata, info)
+
+
+def _is_refused(failure: grpc.aio.AioRpcError) -> bool:
+    return "connection refused" in (failure.details() or "").casefold()

@@ -1,9 +1,35 @@
-"""Counts of what reward servers and networks did wrong."""
+"""Counts of what reward servers and networks did wrong, by cause and by reward."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+CAUSES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "late": "results that came too late",
+        "unknown": "results or dones for what was not asked",
+        "doubled": "results that came twice",
+        "differing": "repeated results with another value",
+        "missing": "results that never came",
+        "miscounted": "dones whose counts do not add up",
+        "unfinished": "batches whose done never came",
+        "non_finite": "values that are no numbers",
+        "out_of_range": "values outside the reward's range",
+        "empty": "results without an outcome",
+        "unreadable": "frames that could not be read",
+        "rejected": "batches that were refused",
+        "breaks": "connections that ended with work open",
+        "resends": "batches that were sent again after a break",
+        "retries": "completions that were sent again after a failure",
+    }
+)
+"""What each cause is, for people; it stands after a number."""
+
+PROTOCOL_ERRORS: Final = tuple(CAUSES)[: tuple(CAUSES).index("rejected")]
+"""Causes for which a server is to blame; the others happen to servers that keep to the contract, too."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -22,12 +48,16 @@ class ProtocolCounters:
     """Results that had not come when their batch was done."""
     miscounted: int = 0
     """Dones whose counts do not add up to completions times rewards."""
+    unfinished: int = 0
+    """Batches that had all their results, and whose done had not come when they were given up."""
     non_finite: int = 0
     """Scores that were NaN or infinite."""
     out_of_range: int = 0
     """Scores outside the reward's own range, or beyond ±1e6."""
     empty: int = 0
     """Results without an outcome."""
+    unreadable: int = 0
+    """Frames that were too large, or no message of the contract; each ended its stream."""
     rejected: int = 0
     """Batches that a server refused."""
     breaks: int = 0
@@ -37,9 +67,19 @@ class ProtocolCounters:
     retries: int = 0
     """Completions (or groups, where a reward sees them whole) that were sent again after a failure."""
 
+    @property
+    def protocol_errors(self) -> int:
+        """Of all causes for which a server is to blame."""
+        return sum(getattr(self, cause) for cause in PROTOCOL_ERRORS)
+
     def copy(self) -> ProtocolCounters:
         """A snapshot."""
         return dataclasses.replace(self)
+
+    def since(self, before: ProtocolCounters) -> dict[str, int]:
+        """By cause, what came on top; causes without any are left out."""
+        grown = {cause: getattr(self, cause) - getattr(before, cause) for cause in CAUSES}
+        return {cause: count for cause, count in grown.items() if count}
 
     @classmethod
     def total(cls, counters: Iterable[ProtocolCounters]) -> ProtocolCounters:
@@ -49,3 +89,27 @@ class ProtocolCounters:
             for field in dataclasses.fields(cls):
                 setattr(total, field.name, getattr(total, field.name) + getattr(one, field.name))
         return total
+
+
+class CounterBook:
+    """The counters of one server."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        """`keys` of its rewards."""
+        self.server = ProtocolCounters()
+        """What cannot be laid to one reward."""
+        self._by_key = {key: ProtocolCounters() for key in keys}
+
+    def at(self, key: str) -> ProtocolCounters:
+        """The counters of a reward; those of the server where it is none of its rewards."""
+        return self._by_key.get(key, self.server)
+
+    def total(self) -> ProtocolCounters:
+        """Of the server and all its rewards."""
+        return ProtocolCounters.total([self.server, *self._by_key.values()])
+
+    def by_reward(self) -> dict[str, ProtocolCounters]:
+        """Of each reward, with what cannot be laid to one."""
+        return {
+            key: ProtocolCounters.total([self.server, counters]) for key, counters in self._by_key.items()
+        }

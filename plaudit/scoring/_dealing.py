@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from plaudit.scoring._convert import batch_frame
-from plaudit.scoring._limits import ScoringLimits
 from plaudit.scoring._ready import FRAME_BYTES, FRAME_COMPLETIONS, ReadyQueue, ReadyWork
 from plaudit.scoring._replica import Replica
+from plaudit.scoring._tracing import trace_id, traceparent
 from plaudit.scoring._work import BatchKind, SentBatch, Unit, envelope_bytes
 
 COMPANY_SECONDS: Final = 0.005
@@ -37,14 +37,14 @@ class Dealer:
         self,
         replicas: Sequence[Replica],
         all_keys: frozenset[str],
-        limits: ScoringLimits,
+        session_scope: str,
         refuse: Callable[[Unit, str], None],
     ) -> None:
         """`refuse` gets a unit that the server cannot take, and why."""
         self.ready = ReadyWork()
         self._replicas = replicas
         self._all_keys = all_keys
-        self._limits = limits
+        self._session_scope = session_scope
         self._refuse = refuse
         self._max_batch_completions = 1
         self._max_frame_bytes = 1
@@ -146,21 +146,21 @@ class Dealer:
         self._timer = asyncio.get_running_loop().call_at(at, self.deal)
 
     def _batch(self, kind: BatchKind, units: list[Unit], now: float) -> SentBatch:
-        timeout = kind.timeout_seconds
+        timeout = kind.patience.timeout_seconds
         if kind.is_retry:
             # What is left of the budget of the completion that has been under way longest.
-            left = min(unit.first_sent_at for unit in units) + self._limits.retry_budget_seconds - now
+            left = min(unit.first_sent_at for unit in units) + kind.patience.retry_seconds - now
             timeout = min(timeout, max(left, _SHORTEST_TIMEOUT_SECONDS))
         # Unique is enough: os.urandom, as in uuid4, would let go of the interpreter for every batch.
         batch_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         by_group: dict[str, list[Unit]] = {}
         for unit in units:
-            by_group.setdefault(unit.submissions[0].group_id, []).append(unit)
+            by_group.setdefault(unit.first.group_id, []).append(unit)
         frame = batch_frame(
             batch_id,
             [
                 (
-                    members[0].submissions[0].prompt,
+                    members[0].first.head.message,
                     [submission.completion for unit in members for submission in unit.submissions],
                 )
                 for members in by_group.values()
@@ -169,6 +169,7 @@ class Dealer:
             step=kind.step,
             purpose=kind.purpose,
             reward_keys=() if len(kind.keys) == len(self._all_keys) else kind.keys,
+            traceparent=traceparent(trace_id(self._session_scope, kind.step), batch_id),
         )
         return SentBatch(
             batch_id=batch_id,

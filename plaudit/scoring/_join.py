@@ -8,10 +8,10 @@ from typing import Protocol
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.scoring._compatibility import RewardRules
-from plaudit.scoring._convert import failed, scored
-from plaudit.scoring._counters import ProtocolCounters
+from plaudit.scoring._convert import failed, not_applicable, scored
+from plaudit.scoring._counters import CounterBook
 from plaudit.scoring._work import AnswerId, Moment, SentBatch, Submission, Unit
-from plaudit.types.scoring import Failed, FailureCode, NotApplicable, Outcome, Scored
+from plaudit.types.scoring import Failed, FailureCode, Outcome, Scored
 
 
 class OutcomeSink(Protocol):
@@ -33,12 +33,12 @@ class ResultJoiner:
     def __init__(
         self,
         sink: OutcomeSink,
-        counters: ProtocolCounters,
+        book: CounterBook,
         batches: Mapping[str, SentBatch],
         is_abandoned: Callable[[str], bool],
     ) -> None:
         self._sink = sink
-        self._counters = counters
+        self._book = book
         self._batches = batches
         self._is_abandoned = is_abandoned
 
@@ -49,13 +49,14 @@ class ResultJoiner:
         """
         freed = 0
         at = Moment.now()
+        accept = self._sink.accept
         batch: SentBatch | None = None
         for result in results.results:
             batch_id = result.batch_id
             if batch is None or batch.batch_id != batch_id:
                 batch = self._batches.get(batch_id)
                 if batch is None:
-                    self._count_stray(batch_id)
+                    self._count_stray(batch_id, result.reward_key)
                     continue
             key = result.reward_key
             answer = (result.completion_id, key)
@@ -75,19 +76,24 @@ class ResultJoiner:
                     continue
                 outcome = other
             del batch.waiting[answer]
-            submission = unit.submission(answer[0])
+            submission = unit.first if unit.completions == 1 else unit.submission(answer[0])
             if submission.taken:
-                self._counters.late += 1
+                self._book.at(key).late += 1
             elif key in submission.outcomes:  # a replay after a break, or the rest of a group sent again
                 if rule.is_deterministic and _differ(submission.outcomes[key].outcome, outcome):
-                    self._counters.differing += 1
+                    self._book.at(key).differing += 1
+            elif isinstance(outcome, Scored):
+                accept(submission, key, outcome, unit.first_sent_at, at)
             else:
                 self._take_in(unit, submission, key, outcome, at)
             unit.open_answers -= 1
             if not unit.open_answers:
                 freed += unit.completions
                 batch.open_completions -= unit.completions
-                self._sink.settle(unit, at)
+                if unit.failures is None:
+                    unit.is_settled = True
+                else:
+                    self._sink.settle(unit, at)
         return freed
 
     def end(self, batch: SentBatch, missing: Failed) -> None:
@@ -116,38 +122,40 @@ class ResultJoiner:
         """An outcome other than a score in range, or what is wrong with it."""
         kind = result.WhichOneof("outcome")
         if kind == "not_applicable":
-            return NotApplicable(result.not_applicable.reason)
+            return not_applicable(result.not_applicable)
         if kind == "failure":
             return failed(result.failure)
+        counters = self._book.at(result.reward_key)
         if kind is None:
-            self._counters.empty += 1
+            counters.empty += 1
             return "the reward server sent a result without an outcome"
         value = result.score.value
         if not math.isfinite(value):
-            self._counters.non_finite += 1
+            counters.non_finite += 1
             return f"the reward server answered {value}, which is no number"
-        self._counters.out_of_range += 1
+        counters.out_of_range += 1
         allowed = f"{rule.low:g} to {rule.high:g}"
         return f"the reward server answered {value:g}, outside the reward's range of {allowed}"
 
-    def _count_stray(self, batch_id: str) -> None:
+    def _count_stray(self, batch_id: str, key: str) -> None:
         if self._is_abandoned(batch_id):
-            self._counters.late += 1
+            self._book.at(key).late += 1
         else:
-            self._counters.unknown += 1
+            self._book.server.unknown += 1
 
     def _repeated(self, batch: SentBatch, answer: AnswerId, result: pb.Result) -> None:
         completion_id, key = answer
         submission = batch.submission(completion_id)
         if submission is None or key not in batch.kind.keys:
-            self._counters.unknown += 1
+            self._book.at(key).unknown += 1
             return
-        self._counters.doubled += 1
+        counters = self._book.at(key)
+        counters.doubled += 1
         accepted = submission.outcomes.get(key)
         if accepted is None or not result.HasField("score"):
             return
         if _differ(accepted.outcome, Scored(result.score.value)):
-            self._counters.differing += 1
+            counters.differing += 1
 
 
 def _differ(accepted: Outcome, repeated: Outcome) -> bool:

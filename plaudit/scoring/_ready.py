@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from plaudit.scoring._work import BatchKind, Unit, envelope_bytes
@@ -55,22 +55,23 @@ class ReadyQueue:
         waiting = self._units
         while waiting:
             unit = waiting[0]
-            first = unit.submissions[0]
-            added = unit.frame_bytes - (first.prompt_bytes if first.group_id in prompts else 0)
+            first = unit.first
+            group_id = first.head.prompt.group_id
+            added = unit.frame_bytes - (first.head.size if group_id in prompts else 0)
             if units and (completions + unit.completions > max_completions or size + added > max_bytes):
                 break
-            waiting.popleft()
-            self.completions -= unit.completions
-            self.bytes -= unit.frame_bytes
+            self.pop()
             if self._is_wanted(unit):
                 units.append(unit)
-                prompts.add(first.group_id)
+                prompts.add(group_id)
                 completions += unit.completions
                 size += added
         return units
 
     def _is_wanted(self, unit: Unit) -> bool:
-        return not unit.is_taken and (not self.kind.is_retry or bool(unit.open_keys()))
+        if unit.first.taken and unit.is_taken:
+            return False
+        return not self.kind.is_retry or bool(unit.open_keys())
 
 
 class ReadyWork:
@@ -82,12 +83,15 @@ class ReadyWork:
     def __bool__(self) -> bool:
         return bool(self._queues)
 
-    def push(self, unit: Unit) -> None:
-        """Puts a unit last among its kind."""
-        queue = self._queues.get(unit.kind)
-        if queue is None:
-            queue = self._queues[unit.kind] = ReadyQueue(unit.kind)
-        queue.push(unit)
+    def push(self, units: Iterable[Unit]) -> None:
+        """Puts units last, each among its kind."""
+        queue: ReadyQueue | None = None
+        for unit in units:
+            if queue is None or unit.kind is not queue.kind:
+                queue = self._queues.get(unit.kind)
+                if queue is None:
+                    queue = self._queues[unit.kind] = ReadyQueue(unit.kind)
+            queue.push(unit)
 
     def oldest(self) -> tuple[ReadyQueue, Unit] | None:
         """The queue whose first unit has been ready longest, and that unit."""
@@ -101,11 +105,11 @@ class ReadyWork:
                 best = queue, unit
         return best
 
-    def remove_where(self, condition: Callable[[Unit], bool]) -> list[Unit]:
-        """Takes out the units that meet the condition."""
+    def remove_where(self, condition: Callable[[Unit], bool], *, retries_only: bool) -> list[Unit]:
+        """Takes out the units that meet the condition. `retries_only`: of those that were sent before."""
         removed: list[Unit] = []
         for kind, queue in list(self._queues.items()):
-            if any(condition(unit) for unit in queue):
+            if (kind.is_retry or not retries_only) and any(condition(unit) for unit in queue):
                 kept = self._queues[kind] = ReadyQueue(kind)
                 for unit in queue:
                     if condition(unit):

@@ -7,17 +7,18 @@ import contextlib
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
 from typing import Final, Protocol
 
+import grpc.aio
 import structlog
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.rpc import LoadCredentials
 from plaudit.scoring._backoff import RECONNECT_FIRST_SECONDS, RECONNECT_MOST_SECONDS, backoff, jitter
 from plaudit.scoring._compatibility import ServerDescription, UselessError
 from plaudit.scoring._connection import LostError, RefusedError, connect
 from plaudit.scoring._convert import failed
-from plaudit.scoring._counters import ProtocolCounters
+from plaudit.scoring._counters import CounterBook
 from plaudit.scoring._join import OutcomeSink, ResultJoiner
 from plaudit.scoring._limits import ScoringLimits
 from plaudit.scoring._stream import Stream
@@ -27,10 +28,19 @@ from plaudit.types.scoring import Failed, FailureCode
 log = structlog.get_logger(__name__)
 
 _STABLE_AFTER_SECONDS: Final = 5.0
+MOST_FAILED_OPENS: Final = 5
+"""Errors of its own, in a row, after which a server is taken for broken: one may come of a cut connection."""
 """A stream that lasted so long, or brought results, was no failure: the next waits start small again."""
 
 
-class ReplicaOwner(OutcomeSink, Protocol):
+_LARGEST_WINDOW: Final = 65_536
+"""Whatever a server allows: what is under way is held here, too."""
+
+_ABANDONED_KEPT: Final = 4096
+"""Batches that were given up and are still known by their id."""
+
+
+class ReplicaOwner(Protocol):
     """The server that a replica belongs to."""
 
     def describe(self, info: pb.GetServerInfoResponse) -> ServerDescription:
@@ -39,7 +49,7 @@ class ReplicaOwner(OutcomeSink, Protocol):
     def refusal(self, refused: RefusedError) -> UselessError:
         """What a useless status means for the user."""
 
-    def open_frame(self, session_id: str, pending_batch_ids: Sequence[str]) -> pb.ScoreRequest:
+    def open_frame(self, replica: Replica) -> pb.ScoreRequest:
         """The first frame of a stream."""
 
     def on_open(self, replica: Replica) -> None:
@@ -50,6 +60,9 @@ class ReplicaOwner(OutcomeSink, Protocol):
 
     def on_lost(self, replica: Replica) -> None:
         """A connection ended, or was not made."""
+
+    def failing(self, lost: LostError) -> UselessError:
+        """What it means for the user that sessions fail to open over and over."""
 
     def on_useless(self, replica: Replica, error: UselessError) -> None:
         """The replica will never do, and is not dialled again."""
@@ -64,10 +77,11 @@ class Replica:
     def __init__(
         self,
         address: str,
-        session_id: str,
+        load_credentials: LoadCredentials,
         owner: ReplicaOwner,
+        sink: OutcomeSink,
         limits: ScoringLimits,
-        counters: ProtocolCounters,
+        book: CounterBook,
     ) -> None:
         self.address = address
         self.description: ServerDescription | None = None
@@ -75,21 +89,25 @@ class Replica:
         self.is_useless = False
         self.lost_reason = "not reached yet"
         """Why the last connection ended, or was not made."""
+        self.failed_opens = 0
+        """Sessions in a row that the server, though it was there, could not open for an error of its own."""
         self.failed_connects = 0
         """Since the last open stream."""
         self.in_flight = 0
         """Completions that the server owes answers for, given-up ones included."""
         self.batches: dict[str, SentBatch] = {}
         """Batches without a done, in the order sent; while the connection is broken, what is pending."""
-        self._session_id = session_id
+        self._load_credentials = load_credentials
         self._owner = owner
         self._limits = limits
-        self._counters = counters
+        self._book = book
         self._loop = asyncio.get_running_loop()
-        self._joiner = ResultJoiner(owner, counters, self.batches, self._is_abandoned)
+        self._joiner = ResultJoiner(sink, book, self.batches, self._is_abandoned)
         self._abandoned: dict[str, tuple[int, float]] = {}
         """Batches that were given up: completions of them in flight, and since when."""
         self._to_resend: deque[SentBatch] = deque()
+        self.channel: grpc.aio.Channel | None = None
+        """On which the replica has described itself; None while it is not connected."""
         self._stream: Stream | None = None
         self._window = 1
         self.room_since = -math.inf
@@ -145,7 +163,7 @@ class Replica:
                 return
             self._to_resend.popleft()
             if batch.batch_id in self.batches:
-                self._counters.resends += 1
+                self._book.server.resends += 1
                 self.send(batch)
 
     @property
@@ -163,6 +181,8 @@ class Replica:
         self.withdraw(batch)
         if self._stream is not None and batch not in self._to_resend:
             self._abandoned[batch.batch_id] = (batch.open_completions, self._loop.time())
+            if len(self._abandoned) > _ABANDONED_KEPT:
+                self._forget_abandoned(next(iter(self._abandoned)))
             if batch.waiting:
                 self._stream.put(pb.ScoreRequest(cancel=pb.BatchCancel(batch_id=batch.batch_id)))
         self._joiner.end(batch, missing)
@@ -200,10 +220,14 @@ class Replica:
                 return
             except LostError as error:
                 lost = error
+                self.failed_opens = self.failed_opens + 1 if error.failed_to_open else 0
             except Exception:
                 # Scoring must outlive any mistake of ours: it is logged, and the session is opened again.
                 log.exception("unexpected error in a reward session", address=self.address)
                 lost = LostError("an unexpected error in the client; its log says more")
+            if self.failed_opens >= MOST_FAILED_OPENS:
+                self._useless(self._owner.failing(lost))
+                return
             was_stable = self._is_useful or self._loop.time() - started > _STABLE_AFTER_SECONDS
             tries = 1 if was_stable and self.is_open else tries + 1
             self._lose(lost)
@@ -215,10 +239,13 @@ class Replica:
     async def _converse(self) -> None:
         """One connection, from the lookup to the end of the stream."""
         timeout = self._limits.connect_timeout_seconds
-        connection = await connect(self.address, timeout, relaxed_keepalive=self._relaxed_keepalive)
+        connection = await connect(
+            self.address, self._load_credentials, timeout, relaxed_keepalive=self._relaxed_keepalive
+        )
         try:
             self.description = self._owner.describe(connection.info)
-            frame = self._owner.open_frame(self._session_id, list(self.batches))
+            self.channel = connection.channel
+            frame = self._owner.open_frame(self)
             call, opened = await connection.open(frame, timeout)
             stream = Stream(call, timeout)
             self._opened(stream, opened)
@@ -226,13 +253,15 @@ class Replica:
                 async for answer in answers:
                     self._on_frame(stream, answer)
         finally:
+            self.channel = None
             await connection.channel.close()
 
     def _opened(self, stream: Stream, opened: pb.SessionOpened) -> None:
         self._stream = stream
-        self._window = max(1, opened.max_in_flight_completions)
+        self._set_window(opened.max_in_flight_completions)
         self._is_draining = False
         self.failed_connects = 0
+        self.failed_opens = 0
         retained = set(opened.retained_batch_ids)
         now = self._loop.time()
         for batch in self.batches.values():
@@ -256,13 +285,15 @@ class Replica:
             assert self.description is not None
             self._is_useful = True
             self.in_flight -= self._joiner.join(answer.results, self.description.rules)
+            for done in answer.results.done:
+                self._on_done(done)
         elif kind == "done":
             self._on_done(answer.done)
         elif kind == "rejected":
             self._on_rejected(answer.rejected)
         elif kind == "window":
-            self._window = max(1, answer.window.max_in_flight_completions)
-        elif kind == "draining":
+            self._set_window(answer.window.max_in_flight_completions)
+        elif kind == "draining" and not self._is_draining:
             self._is_draining = True
             log.info("reward server drains", address=self.address)
             if answer.draining.HasField("grace"):
@@ -276,6 +307,9 @@ class Replica:
             stream.half_close()
         self._owner.on_room()
 
+    def _set_window(self, window: int) -> None:
+        self._window = min(max(1, window), _LARGEST_WINDOW)
+
     def _on_done(self, done: pb.BatchDone) -> None:
         batch = self.batches.get(done.batch_id)
         if batch is None:
@@ -284,8 +318,9 @@ class Replica:
         self.withdraw(batch)
         self.in_flight -= batch.open_completions
         if done.scored_count + done.not_applicable_count + done.failed_count != batch.answer_count:
-            self._counters.miscounted += 1
-        self._counters.missing += sum(answer not in batch.invalid for answer in batch.waiting)
+            self._book.server.miscounted += 1
+        for answer in batch.waiting.keys() - batch.invalid.keys():
+            self._book.at(answer[1]).missing += 1
         # Worth another try: a frame may have been lost.
         self._joiner.end(
             batch,
@@ -301,7 +336,7 @@ class Replica:
             return
         self.withdraw(batch)
         self.in_flight -= batch.open_completions
-        self._counters.rejected += 1
+        self._book.server.rejected += 1
         outcome = self._owner.on_rejected(batch, failed(rejected.failure))
         if outcome is not None:
             self._joiner.end(batch, outcome)
@@ -310,11 +345,12 @@ class Replica:
         if batch_id in self._abandoned:
             self.in_flight -= self._abandoned.pop(batch_id)[0]
         else:
-            self._counters.unknown += 1
+            self._book.server.unknown += 1
 
     def _lose(self, lost: LostError) -> None:
         """The connection is gone: what it owed is pending."""
         self.lost_reason = str(lost)
+        self._book.server.unreadable += lost.unreadable
         if self._stream is None:
             self.failed_connects += 1
         else:
@@ -325,7 +361,7 @@ class Replica:
                     self.withdraw(batch)
                 elif is_suspicious and batch.written:
                     batch.breaks += 1
-            self._counters.breaks += bool(self.batches)
+            self._book.server.breaks += bool(self.batches)
             log.log(
                 logging.WARNING if self.batches else logging.INFO,
                 "reward session lost",
@@ -351,6 +387,7 @@ class Replica:
         batch.timer = self._loop.call_at(batch.give_up_at, self._time_out, batch)
 
     def _time_out(self, batch: SentBatch) -> None:
+        self._book.server.unfinished += not batch.waiting
         self.give_up(
             batch,
             Failed(

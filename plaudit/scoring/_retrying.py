@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Final
 
 from plaudit.scoring._backoff import RETRY_FIRST_SECONDS, RETRY_MOST_SECONDS, backoff, jitter
-from plaudit.scoring._limits import ScoringLimits
 from plaudit.scoring._work import Unit
 from plaudit.types.scoring import Failed, FailureCode
 
@@ -25,12 +24,15 @@ _SPREAD: Final = 0.25
 """How much later than asked for a retry may come, as a share of the delay."""
 
 # CANCELLED is here because nothing that we cancelled gets this far: the server gave up by itself.
+_FINAL: Final = frozenset({FailureCode.INVALID, FailureCode.EXHAUSTED})
+"""Whatever delay a server names with these."""
+
 _TRANSIENT: Final = frozenset({FailureCode.UNAVAILABLE, FailureCode.TIMEOUT, FailureCode.CANCELLED})
 
 
 def may_help(failure: Failed) -> bool:
     """Whether another try can mend a failure of this kind."""
-    if failure.code is FailureCode.EXHAUSTED:
+    if failure.code in _FINAL:
         return False
     return failure.code in _TRANSIENT or failure.retry_delay is not None
 
@@ -38,9 +40,8 @@ def may_help(failure: Failed) -> bool:
 class Retries:
     """Units that wait for their next try."""
 
-    def __init__(self, limits: ScoringLimits, push: Callable[[list[Unit]], None]) -> None:
+    def __init__(self, push: Callable[[list[Unit]], None]) -> None:
         """`push` gets the units whose time has come."""
-        self._limits = limits
         self._push = push
         self._waiting: list[tuple[float, int, Unit]] = []
         self._order = itertools.count()
@@ -50,7 +51,7 @@ class Retries:
 
     def delay(self, unit: Unit, failure: Failed, now: float) -> float | None:
         """Seconds until another try of a unit with this failure; None where there is to be none."""
-        if unit.attempts + 1 >= self._limits.max_attempts:
+        if unit.attempts + 1 >= unit.kind.patience.max_attempts:
             return None
         if failure.code is FailureCode.TIMEOUT and unit.timeouts >= _TIMEOUT_RETRIES:
             return None
@@ -60,7 +61,7 @@ class Retries:
         delay = self._jitter * backoff(unit.attempts + 1, RETRY_FIRST_SECONDS, RETRY_MOST_SECONDS)
         if failure.retry_delay is not None:
             delay = failure.retry_delay + min(delay, _SPREAD * failure.retry_delay)
-        return delay if now + delay < unit.first_sent_at + self._limits.retry_budget_seconds else None
+        return delay if now + delay < unit.first_sent_at + unit.kind.patience.retry_seconds else None
 
     def put(self, unit: Unit, due_at: float) -> None:
         """Keeps a unit until `due_at`, event loop time."""

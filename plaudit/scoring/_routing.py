@@ -1,31 +1,28 @@
-"""From a completion to the units that are sent: by timeout, by scope, and by what was asked for."""
+"""From a completion to the units that are sent: by patience, by scope, and by what was asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
 
 from plaudit.errors import FailedPreconditionError
 from plaudit.scoring._compatibility import RewardRules, UselessError
-from plaudit.scoring._work import BatchKind, Lane, Submission, Unit
+from plaudit.scoring._work import BatchKind, Lane, Patience, Submission, Terms, Unit
 from plaudit.types.jobs import RewardBinding
-from plaudit.types.scoring import Purpose
-
-_KINDS_KEPT: Final = 64
 
 
 class Router:
-    """Makes units of submissions. Rewards share a batch where their timeout and their scope are equal.
+    """Makes units of submissions. Rewards share a batch where their patience and their scope are equal.
 
-    Each reward thus has exactly the time budget that the job gives it, at the price of sending a completion
-    once per distinct timeout.
+    Each reward thus has exactly the time and the tries that the job gives it, at the price of sending a
+    completion once per distinct patience.
     """
 
     def __init__(self, bindings: Sequence[RewardBinding]) -> None:
         self._bindings = bindings
         self._lanes: list[Lane] = []
-        self._kinds: dict[tuple[Lane, tuple[str, ...], int, Purpose], BatchKind] = {}
-        self._groups: dict[tuple[str, Lane, tuple[str, ...]], list[Submission]] = {}
+        self._last_terms: Terms | None = None
+        self._last_kinds: list[tuple[BatchKind, bool]] = []
+        self._groups: dict[tuple[str, BatchKind], list[Submission]] = {}
 
     @property
     def knows_lanes(self) -> bool:
@@ -34,13 +31,15 @@ class Router:
 
     def learn(self, rules: Mapping[str, RewardRules]) -> None:
         """Takes the scopes from the first description."""
-        keys_by_lane: dict[tuple[float, bool], list[str]] = {}
+        keys_by_lane: dict[tuple[Patience, bool], list[str]] = {}
         for binding in self._bindings:
-            lane = binding.timeout_seconds, rules[binding.name].whole_group
+            patience = Patience(binding.timeout_seconds, binding.max_attempts, binding.retry_seconds)
+            lane = patience, rules[binding.name].whole_group
             keys_by_lane.setdefault(lane, []).append(binding.name)
         self._lanes = [
-            Lane(tuple(keys), timeout, whole_group) for (timeout, whole_group), keys in keys_by_lane.items()
+            Lane(tuple(keys), patience, whole_group) for (patience, whole_group), keys in keys_by_lane.items()
         ]
+        self._last_terms = None
 
     def check_scopes(self, rules: Mapping[str, RewardRules], server: str) -> None:
         """Raises UselessError where a scope is another than in the first description."""
@@ -55,22 +54,20 @@ class Router:
                         )
                     )
 
-    def route(self, submission: Submission, now: float) -> list[Unit]:
-        """The units that are ready with this submission: its own, and that of a group that is now whole."""
+    def route(self, submissions: Iterable[Submission], now: float) -> list[Unit]:
+        """The units that are ready with these submissions: their own, and those of groups now whole."""
         units: list[Unit] = []
-        for lane in self._lanes:
-            keys = lane.keys
-            if not submission.wants_all:
-                keys = tuple(key for key in keys if key in submission.reward_names)
-                if not keys:
-                    continue
-            if lane.whole_group and submission.group_size > 1:
-                submissions = self._collect(submission, lane, keys)
-                if submissions is None:
-                    continue
-            else:
-                submissions = (submission,)
-            units.append(Unit(submissions, self._kind(lane, keys, submission), now))
+        terms: Terms | None = None
+        kinds: list[tuple[BatchKind, bool]] = []
+        for submission in submissions:
+            if submission.terms is not terms:
+                terms = submission.terms
+                kinds = self._kinds_of(terms)
+            for kind, by_group in kinds:
+                if not by_group:
+                    units.append(Unit((submission,), kind, now))
+                elif (members := self._collect(submission, kind)) is not None:
+                    units.append(Unit(members, kind, now))
         return units
 
     def expired(self, now: float) -> list[tuple[Submission, tuple[str, ...]]]:
@@ -79,7 +76,7 @@ class Router:
         for place, group in list(self._groups.items()):
             if any(submission.whole_by <= now for submission in group):
                 del self._groups[place]
-                expired.extend((submission, place[2]) for submission in group)
+                expired.extend((submission, place[1].keys) for submission in group)
         return expired
 
     def drop_taken(self) -> None:
@@ -88,24 +85,24 @@ class Router:
             if all(submission.taken for submission in group):
                 del self._groups[place]
 
-    def _kind(self, lane: Lane, keys: tuple[str, ...], submission: Submission) -> BatchKind:
-        place = lane, keys, submission.step, submission.purpose
-        kind = self._kinds.get(place)
-        if kind is None:
-            if len(self._kinds) >= _KINDS_KEPT:
-                self._kinds.clear()
-            kind = self._kinds[place] = BatchKind(
-                keys, lane.timeout_seconds, submission.step, submission.purpose, is_retry=False, apart=0
-            )
-        return kind
+    def _kinds_of(self, terms: Terms) -> list[tuple[BatchKind, bool]]:
+        """The kinds of batches for completions of these terms, and whether whole groups go into them."""
+        if terms == self._last_terms:
+            return self._last_kinds
+        kinds: list[tuple[BatchKind, bool]] = []
+        for lane in self._lanes:
+            keys = tuple(key for key in lane.keys if terms.wants_all or key in terms.reward_names)
+            if keys:
+                kind = BatchKind(keys, lane.patience, terms.step, terms.purpose, is_retry=False, apart=0)
+                kinds.append((kind, lane.whole_group and terms.group_size > 1))
+        self._last_terms, self._last_kinds = terms, kinds
+        return kinds
 
-    def _collect(
-        self, submission: Submission, lane: Lane, keys: tuple[str, ...]
-    ) -> tuple[Submission, ...] | None:
-        place = submission.group_id, lane, keys
+    def _collect(self, submission: Submission, kind: BatchKind) -> tuple[Submission, ...] | None:
+        place = submission.group_id, kind
         group = self._groups.setdefault(place, [])
         group.append(submission)
-        if len(group) < submission.group_size:
+        if len(group) < submission.terms.group_size:
             return None
         del self._groups[place]
         return tuple(group)

@@ -6,20 +6,30 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
 import structlog
 
-from plaudit.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, NotFoundError
-from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+from plaudit.scoring._compatibility import RewardRules
 from plaudit.scoring._convert import prompt_message, valid_completion
 from plaudit.scoring._counters import ProtocolCounters
+from plaudit.scoring._examples import KnownTexts
 from plaudit.scoring._limits import ScoringLimits
 from plaudit.scoring._outcomes import CompletionScores, ScoredOutcome
-from plaudit.scoring._server import RewardServer, ServerSetup
-from plaudit.scoring._work import Moment, Submission
+from plaudit.scoring._server import RewardServer
+from plaudit.scoring._setup import setups_of
+from plaudit.scoring._tracing import trace_id
+from plaudit.scoring._waiting import Waiter
+from plaudit.scoring._work import Moment, PromptHead, Submission, Terms
+from plaudit.service import Secrets, default_secrets
 from plaudit.types.jobs import RewardTarget
 from plaudit.types.scoring import Completion, Failed, FailureCode, Prompt, Purpose
 
@@ -35,15 +45,10 @@ _LAST_MOMENT_SECONDS: Final = 2.0
 """For letting go of connections, after what `close` gives to the sessions."""
 
 _TAKEN_EARLY: Final = Failed(FailureCode.TIMEOUT, "it was not scored by the time the scores were taken")
-_ENDED: Final = Failed(FailureCode.INTERNAL, "the scorer has ended; its log may say why")
+_CLOSED: Final = "the scorer is closed"
+_ENDED: Final = "the scorer has ended, and scores nothing any more; its log says why"
 
 _PROMPTS_KEPT: Final = 1024
-
-
-@dataclass(eq=False, slots=True)
-class _Waiter:
-    open_ids: set[str]
-    done: threading.Event
 
 
 class RewardScorer:
@@ -62,10 +67,17 @@ class RewardScorer:
         job_id: str,
         model: str,
         limits: ScoringLimits | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
-        """`session_scope` is unique to the run and rank, and the same when it reconnects."""
+        """`session_scope` is unique to the run and rank, and the same when it reconnects. `secrets` are those
+        of this machine where None.
+
+        Raises InvalidArgumentError, by reward, where a token, CA or certificate that a target names is
+        missing or of no use.
+        """
         self._names = tuple(target.binding.name for target in targets)
-        self._setups = _setups(targets, session_scope, job_id, model)
+        self._session_scope = session_scope
+        self._setups = setups_of(targets, secrets or default_secrets(), session_scope, job_id, model)
         self._limits = limits or ScoringLimits()
         self._servers: tuple[RewardServer, ...] = ()
         self._loop = asyncio.new_event_loop()
@@ -78,8 +90,10 @@ class RewardScorer:
         self._submissions: dict[str, Submission] = {}
         self._inbox: deque[Submission] = deque()
         self._inbox_is_signalled = False
-        self._waiters: list[_Waiter] = []
-        self._prompts: dict[str, tuple[Prompt, pb.PromptGroup, int]] = {}
+        self._waiters: list[Waiter] = []
+        self._look_is_due = False
+        self._heads: dict[str, PromptHead] = {}
+        self._terms = Terms(0, Purpose.TRAIN, 1, self._names, wants_all=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -125,28 +139,20 @@ class RewardScorer:
         """
         names = self._names if reward_names is None else self._checked_names(reward_names)
         if self._is_closed:
-            raise FailedPreconditionError("the scorer is closed")
+            raise FailedPreconditionError(_CLOSED)
         if step < 0 or not 0 <= completion.token_count < 2**32:
             raise InvalidArgumentError.of(
                 "step, token_count", f"{step}, {completion.token_count}: both are counts, 0 or more"
             )
-        head, head_bytes = self._prompt(prompt)
+        head = self._heads.get(prompt.group_id)
+        if head is None or head.prompt != prompt:
+            head = self._head(prompt)
+        terms = self._terms
+        if (step, purpose, group_size, names) != terms[:4]:
+            wants_all = len(names) == len(self._names)
+            terms = self._terms = Terms(step, purpose, group_size, names, wants_all)
         completion, size = valid_completion(completion)
-        submission = Submission(
-            completion_id=completion.completion_id,
-            group_id=prompt.group_id,
-            prompt=head,
-            prompt_bytes=head_bytes,
-            completion=completion,
-            completion_bytes=size,
-            step=step,
-            purpose=purpose,
-            group_size=group_size,
-            reward_names=names,
-            wants_all=reward_names is None or len(names) == len(self._names),
-            submitted_at=self._loop.time(),
-            is_complete=not names,
-        )
+        submission = Submission(completion, size, head, terms, self._loop.time())
         if self._submissions.setdefault(completion.completion_id, submission) is not submission:
             raise AlreadyExistsError(
                 f"completion {completion.completion_id!r} is being scored already; ids are unique until taken"
@@ -158,32 +164,32 @@ class RewardScorer:
             self._call_soon(self._drain)
 
     def wait(self, completion_ids: Iterable[str], timeout: float) -> bool:
-        """Waits until each of these has an outcome for each of its rewards, at most `timeout` seconds."""
+        """Waits until each of these has an outcome for each of its rewards, at most `timeout` seconds.
+
+        False where time ran out. Where the scorer ended before they have, nothing is scored any more: raises
+        FailedPreconditionError after `close`, and InternalError where its thread broke down.
+        """
         waited_for = self._known(completion_ids)
-        if all(submission.is_complete for submission in waited_for):
-            return True
-        waiter = _Waiter(set(), threading.Event())
+        waiter = Waiter(waited_for)
 
         def register() -> None:
+            self._waiters.append(waiter)
             self._drain()
-            waiter.open_ids = {s.completion_id for s in waited_for if not s.is_complete}
-            if waiter.open_ids:
-                self._waiters.append(waiter)
+            waiter.look()
+            if not waiter.is_over.is_set():
                 for server in self._servers:
                     server.expect(waited_for)
-            else:
-                waiter.done.set()
 
-        def unregister() -> None:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-
-        if not self._call_soon(register):
-            self._fail_open(waited_for, _ENDED)
+        if self._call_soon(register):
+            waiter.is_over.wait(timeout)
+            self._call_soon(lambda: self._waiters.remove(waiter))
+        if all(submission.is_complete for submission in waited_for):
             return True
-        waiter.done.wait(timeout)
-        self._call_soon(unregister)
-        return all(submission.is_complete for submission in waited_for)
+        if self._is_closed:
+            raise FailedPreconditionError(_CLOSED)
+        if self._has_ended.is_set():
+            raise InternalError(_ENDED)
+        return False
 
     def take(self, completion_ids: Iterable[str]) -> dict[str, CompletionScores]:
         """Removes and returns the outcomes of these completions.
@@ -202,18 +208,43 @@ class RewardScorer:
 
         self._call_and_wait(release)
         self._fail_open(taken, _TAKEN_EARLY)
+        scores: dict[str, CompletionScores] = {}
         for submission in taken:
             del self._submissions[submission.completion_id]
-        return {
-            submission.completion_id: CompletionScores(
-                {name: submission.outcomes[name] for name in submission.reward_names}
-            )
-            for submission in taken
-        }
+            outcomes = submission.outcomes
+            if len(outcomes) > 1:
+                outcomes = {name: outcomes[name] for name in submission.terms.reward_names}
+            scores[submission.completion_id] = CompletionScores(outcomes)
+        return scores
+
+    def known_texts(self, prompts: Sequence[Prompt], timeout: float) -> dict[str, KnownTexts]:
+        """What each reward calls good and bad for these prompts, by name; waits at most `timeout` seconds.
+
+        A server that writes no examples, or is away, is no error.
+        """
+        asking = self._known_texts(prompts, timeout)
+        try:
+            asked = asyncio.run_coroutine_threadsafe(asking, self._loop)
+        except RuntimeError:  # the event loop has ended
+            asking.close()
+            return {name: KnownTexts(problem="the scorer has ended") for name in self._names}
+        try:
+            return asked.result(timeout + _LOOP_ANSWER_SECONDS)
+        except TimeoutError:
+            asked.cancel()
+            return {name: KnownTexts(problem="no answer came in time") for name in self._names}
+
+    def rules(self) -> dict[str, RewardRules]:
+        """By name of the reward, what its server promises of its values; only of servers that have told."""
+        return {name: rule for server in self._servers for name, rule in server.rules.items()}
 
     def status_detail(self) -> str:
         """What is waited for, for people, at most a second old; empty where nothing is."""
         return self._detail
+
+    def trace_id(self, step: int) -> str:
+        """Under which reward servers get, and may log, the batches of a step: 32 hexadecimal digits."""
+        return trace_id(self._session_scope, step)
 
     def pause_reason(self) -> str | None:
         """Why the job should pause: a budget is spent, a credential or the session was refused; else None."""
@@ -221,15 +252,20 @@ class RewardScorer:
 
     def counters(self) -> ProtocolCounters:
         """What went wrong with results and connections so far, over all servers."""
-        return ProtocolCounters.total(server.counters for server in self._servers)
+        return ProtocolCounters.total(server.book.total() for server in self._servers)
 
     def counters_by_server(self) -> dict[str, ProtocolCounters]:
         """As `counters`, by name of the reward server."""
         names = dict.fromkeys(server.name for server in self._servers)
         return {
-            name: ProtocolCounters.total(s.counters for s in self._servers if s.name == name)
+            name: ProtocolCounters.total(s.book.total() for s in self._servers if s.name == name)
             for name in names
         }
+
+    def counters_by_reward(self) -> dict[str, ProtocolCounters]:
+        """As `counters`, by name of the reward; what cannot be laid to one of a server's counts for each."""
+        counted = {name: one for server in self._servers for name, one in server.book.by_reward().items()}
+        return {name: counted.get(name, ProtocolCounters()) for name in self._names}
 
     def server_versions(self) -> dict[str, str]:
         """By name of the reward server, the version that it last named; where replicas differ, each one's."""
@@ -261,16 +297,12 @@ class RewardScorer:
             )
         return tuple(name for name in self._names if name in reward_names)
 
-    def _prompt(self, prompt: Prompt) -> tuple[pb.PromptGroup, int]:
-        kept = self._prompts.get(prompt.group_id)
-        if kept is not None and kept[0] == prompt:
-            return kept[1], kept[2]
+    def _head(self, prompt: Prompt) -> PromptHead:
+        if len(self._heads) >= _PROMPTS_KEPT:
+            self._heads.clear()
         message = prompt_message(prompt)
-        if len(self._prompts) >= _PROMPTS_KEPT:
-            self._prompts.clear()
-        size = message.ByteSize()
-        self._prompts[prompt.group_id] = prompt, message, size
-        return message, size
+        head = self._heads[prompt.group_id] = PromptHead(prompt, message, message.ByteSize())
+        return head
 
     def _known(self, completion_ids: Iterable[str]) -> list[Submission]:
         try:
@@ -287,7 +319,7 @@ class RewardScorer:
         for submission in submissions:
             if not submission.is_complete:
                 outcome = ScoredOutcome(failure, at.monotonic - submission.submitted_at, at.wall)
-                for name in submission.reward_names:
+                for name in submission.terms.reward_names:
                     submission.outcomes.setdefault(name, outcome)
                 submission.is_complete = True
 
@@ -326,8 +358,13 @@ class RewardScorer:
         finally:
             self._has_ended.set()
             for waiter in self._waiters:
-                waiter.done.set()
+                waiter.is_over.set()
             self._loop.close()
+
+    async def _known_texts(self, prompts: Sequence[Prompt], timeout: float) -> dict[str, KnownTexts]:
+        answers = await asyncio.gather(*(s.known_texts(prompts, timeout) for s in self._servers))
+        known = {name: texts for answer in answers for name, texts in answer.items()}
+        return {name: known[name] for name in self._names}
 
     async def _main(self) -> None:
         self._servers = tuple(
@@ -356,35 +393,19 @@ class RewardScorer:
             for server in self._servers:
                 server.add(submissions)
 
-    def _on_complete(self, submission: Submission) -> None:
+    def _on_complete(self) -> None:
+        # Once for all that completes in this turn of the loop.
+        if not self._look_is_due:
+            self._look_is_due = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._look_is_due = False
         for waiter in self._waiters:
-            waiter.open_ids.discard(submission.completion_id)
-            if not waiter.open_ids:
-                waiter.done.set()
+            waiter.look()
 
     def _on_state(self) -> None:
         if any(server.error is not None for server in self._servers) or all(
             server.was_ready for server in self._servers
         ):
             self._is_settled.set()
-
-
-def _setups(
-    targets: Sequence[RewardTarget], session_scope: str, job_id: str, model: str
-) -> list[ServerSetup]:
-    """One setup for all rewards of a server; its addresses are part of what it is."""
-    places: dict[tuple[str, tuple[str, ...]], list[int]] = {}
-    for position, target in enumerate(targets):
-        places.setdefault((target.binding.server, target.addresses), []).append(position)
-    return [
-        ServerSetup(
-            name=name,
-            addresses=addresses,
-            bindings=tuple(targets[position].binding for position in positions),
-            positions=tuple(positions),
-            session_scope=session_scope,
-            job_id=job_id,
-            model=model,
-        )
-        for (name, addresses), positions in places.items()
-    ]

@@ -53,7 +53,9 @@ class Stream:
         """What comes, until the server ends the stream with OK; else raises LostError or RefusedError."""
         writer = asyncio.create_task(self._write())
         try:
-            while isinstance(frame := await self._call.read(), pb.ScoreResponse):
+            while (frame := await self._call.read()) is not grpc.aio.EOF:
+                if not isinstance(frame, pb.ScoreResponse):
+                    raise LostError("it sent a frame that is no ScoreResponse", unreadable=True)
                 yield frame
         except grpc.aio.AioRpcError as failure:
             raise end_of_call(failure, self._timeout) from failure

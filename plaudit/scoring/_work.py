@@ -11,43 +11,82 @@ from typing import Final, NamedTuple, Self
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.scoring._outcomes import ScoredOutcome
-from plaudit.types.scoring import Completion, Failed, Purpose
+from plaudit.types.scoring import Completion, Failed, Prompt, Purpose
 
 BREAKS_TOLERATED: Final = 3
 """A batch open at so many breaks is suspected of causing them, and is sent in parts, each alone."""
 
 # Tags and lengths around a prompt and a batch: more than they can take.
 _PROMPT_FRAMING: Final = 16
-_BATCH_FRAMING: Final = 128
+_BATCH_FRAMING: Final = 192
 _KEY_BYTES: Final = 66
 
 AnswerId = tuple[str, str]
 """What a server owes one answer for: completion id and reward key."""
 
 
-@dataclass(slots=True, eq=False)
-class Submission:
-    """A completion that was handed in, until it is taken. Times are the event loop's, in seconds."""
+class PromptHead(NamedTuple):
+    """A prompt as it is sent, without completions; one for all of its group."""
 
-    completion_id: str
-    group_id: str
-    prompt: pb.PromptGroup
-    prompt_bytes: int
-    completion: Completion
-    completion_bytes: int
+    prompt: Prompt
+    message: pb.PromptGroup
+    size: int
+    """Bytes of the message."""
+
+
+class Terms(NamedTuple):
+    """How completions were handed in; one for all that were handed in alike."""
+
     step: int
     purpose: Purpose
     group_size: int
     reward_names: tuple[str, ...]
     wants_all: bool
     """Whether reward_names are all rewards of the job."""
-    submitted_at: float
-    whole_by: float = math.inf
-    """When its group has to be whole: some time after somebody began to wait for it."""
-    outcomes: dict[str, ScoredOutcome] = field(default_factory=dict)
-    is_complete: bool = False
-    """Whether every reward has an accepted outcome."""
-    taken: bool = False
+
+
+class Submission:
+    """A completion that was handed in, until it is taken. Times are the event loop's, in seconds."""
+
+    __slots__ = (
+        "completion",
+        "completion_bytes",
+        "completion_id",
+        "head",
+        "is_complete",
+        "outcomes",
+        "submitted_at",
+        "taken",
+        "terms",
+        "whole_by",
+    )
+
+    def __init__(
+        self,
+        completion: Completion,
+        completion_bytes: int,
+        head: PromptHead,
+        terms: Terms,
+        submitted_at: float,
+    ) -> None:
+        """`completion_bytes` bounds its encoded size."""
+        self.completion_id = completion.completion_id
+        self.completion = completion
+        self.completion_bytes = completion_bytes
+        self.head = head
+        self.terms = terms
+        self.submitted_at = submitted_at
+        self.whole_by = math.inf
+        """When its group has to be whole: some time after somebody began to wait for it."""
+        self.outcomes: dict[str, ScoredOutcome] = {}
+        self.is_complete = not terms.reward_names
+        """Whether every reward has an accepted outcome."""
+        self.taken = False
+
+    @property
+    def group_id(self) -> str:
+        """Of its prompt."""
+        return self.head.prompt.group_id
 
 
 class Moment(NamedTuple):
@@ -64,11 +103,19 @@ class Moment(NamedTuple):
         return cls(time.monotonic(), datetime.now(UTC))
 
 
+class Patience(NamedTuple):
+    """How long, and how often, the job has a reward tried."""
+
+    timeout_seconds: float
+    max_attempts: int
+    retry_seconds: float
+
+
 class Lane(NamedTuple):
-    """Rewards of a server that can share a batch: one timeout, one scope."""
+    """Rewards of a server that can share a batch: one patience, one scope."""
 
     keys: tuple[str, ...]
-    timeout_seconds: float
+    patience: Patience
     whole_group: bool
 
 
@@ -76,7 +123,7 @@ class BatchKind(NamedTuple):
     """What the units of one batch have in common."""
 
     keys: tuple[str, ...]
-    timeout_seconds: float
+    patience: Patience
     step: int
     purpose: Purpose
     is_retry: bool
@@ -84,39 +131,62 @@ class BatchKind(NamedTuple):
     """0, or the number of a part that travels by itself."""
 
 
-@dataclass(slots=True, eq=False)
 class Unit:
     """What is sent and tried again as a whole: a completion, or a group where a reward sees it whole."""
 
-    submissions: tuple[Submission, ...]
-    kind: BatchKind
-    ready_at: float
-    attempts: int = 0
-    """Batches that it has travelled in and that were answered, or given up."""
-    timeouts: int = 0
-    breaks: int = 0
-    first_sent_at: float = math.inf
-    """Infinite where it was never sent."""
-    open_answers: int = 0
-    failures: dict[AnswerId, Failed] | None = None
-    """Answers of the batch under way that may be worth another try."""
-    is_settled: bool = False
-    """Whether all answers were in once and acted upon: a replay after a break must not act again."""
-    completions: int = field(init=False)
-    frame_bytes: int = field(init=False)
-    """Upper bound of its share of a frame in which its prompt is not yet."""
+    __slots__ = (
+        "attempts",
+        "breaks",
+        "completions",
+        "failures",
+        "first",
+        "first_sent_at",
+        "frame_bytes",
+        "is_settled",
+        "kind",
+        "open_answers",
+        "ready_at",
+        "submissions",
+        "timeouts",
+    )
 
-    def __post_init__(self) -> None:
-        self.completions = len(self.submissions)
-        self.frame_bytes = self.submissions[0].prompt_bytes + _PROMPT_FRAMING
-        for submission in self.submissions:
-            self.frame_bytes += submission.completion_bytes
+    def __init__(self, submissions: tuple[Submission, ...], kind: BatchKind, ready_at: float) -> None:
+        first = submissions[0]
+        self.submissions = submissions
+        self.first = first
+        self.completions = len(submissions)
+        self.kind = kind
+        self.ready_at = ready_at
+        self.frame_bytes = first.head.size + _PROMPT_FRAMING + first.completion_bytes
+        """Upper bound of its share of a frame in which its prompt is not yet."""
+        if self.completions > 1:
+            self.frame_bytes += sum(submission.completion_bytes for submission in submissions[1:])
+        self.attempts = 0
+        """Batches that it has travelled in and that were answered, or given up."""
+        self.timeouts = 0
+        self.breaks = 0
+        self.first_sent_at = math.inf
+        """Infinite where it was never sent."""
+        self.open_answers = 0
+        self.failures: dict[AnswerId, Failed] | None = None
+        """Answers of the batch under way that may be worth another try."""
+        self.is_settled = False
+        """Whether all answers were in once and acted upon: a replay after a break must not act again."""
+
+    def again(self, ready_at: float, apart: int = 0) -> Unit:
+        """What is open of it, for another batch; `apart` as in BatchKind."""
+        kind = self.kind._replace(keys=self.open_keys(), is_retry=True, apart=apart)
+        unit = Unit(self.submissions, kind, ready_at)
+        unit.attempts = self.attempts
+        unit.timeouts = self.timeouts
+        unit.breaks = self.breaks
+        unit.first_sent_at = self.first_sent_at
+        return unit
 
     def submission(self, completion_id: str) -> Submission:
         """The one of its completions that has this id."""
-        first = self.submissions[0]
         if self.completions == 1:
-            return first
+            return self.first
         return next(s for s in self.submissions if s.completion_id == completion_id)
 
     @property
@@ -132,7 +202,7 @@ class Unit:
     @property
     def is_taken(self) -> bool:
         """Whether nobody waits for any of it any more."""
-        return self.submissions[0].taken and all(s.taken for s in self.submissions)
+        return self.first.taken and all(s.taken for s in self.submissions)
 
     def open_keys(self) -> tuple[str, ...]:
         """Keys without an accepted outcome for one of the completions at least."""
@@ -183,18 +253,17 @@ class SentBatch:
         """Owes all answers, as at the start of a stream."""
         keys = self.kind.keys
         self.open_completions = self.completions
-        self.waiting = {
-            (submission.completion_id, key): unit
-            for unit in self.units
-            for submission in unit.submissions
-            for key in keys
-        }
         self.invalid.clear()
+        waiting = self.waiting = {}
+        count = len(keys)
         for unit in self.units:
-            unit.open_answers = unit.completions * len(keys)
+            unit.open_answers = unit.completions * count
             unit.failures = None
-            if not unit.was_sent:
+            if unit.first_sent_at == math.inf:
                 unit.first_sent_at = now
+            for submission in unit.submissions:
+                for key in keys:
+                    waiting[submission.completion_id, key] = unit
 
     def stop_timer(self) -> None:
         """No deadline is watched any more."""

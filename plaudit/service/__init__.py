@@ -2,16 +2,30 @@
 
 from plaudit.service._lifecycle import DataDirectory, exit_when_closed, run_service, unusable_folder
 from plaudit.service._logging import configure_logging
-from plaudit.service._settings import DEFAULT_ADDRESSES, ServiceSettings, configured, default_data_dir
+from plaudit.service._secrets import KeyPair, Secrets, check_private, read_key_pair
+from plaudit.service._settings import (
+    DEFAULT_ADDRESSES,
+    ServiceSettings,
+    config_file,
+    configured,
+    default_data_dir,
+    default_secrets,
+)
 
 __all__ = [
     "DEFAULT_ADDRESSES",
     "DataDirectory",
+    "KeyPair",
+    "Secrets",
     "ServiceSettings",
+    "check_private",
+    "config_file",
     "configure_logging",
     "configured",
     "default_data_dir",
+    "default_secrets",
     "exit_when_closed",
+    "read_key_pair",
     "run_service",
     "unusable_folder",
 ]

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from plaudit.errors import FieldViolation, InvalidArgumentError
+from plaudit.service._secrets import Secrets
 from plaudit.types.validation import shown, violations_of
 
 
@@ -31,6 +32,8 @@ DEFAULT_ADDRESSES: Final = DefaultAddresses()
 
 
 _SECTIONS: Final = ("gateway", "trainer", "reward")
+_SHARED: Final = ("data_dir", "secrets_dir")
+"""Settings of all services, which stand above the sections."""
 
 
 def default_data_dir() -> Path:
@@ -43,6 +46,22 @@ def default_data_dir() -> Path:
     if not isinstance(configured, str):
         raise InvalidArgumentError.of("data_dir", f"{shown(configured)} in {config_file()} must be a text")
     return Path(os.environ.get("PLAUDIT_DATA_DIR") or configured).expanduser()
+
+
+def _default_secrets_dir() -> Path | None:
+    folder = os.environ.get("PLAUDIT_SECRETS_DIR") or _document().get("secrets_dir")
+    if folder is None:
+        return None
+    if not isinstance(folder, str):
+        raise InvalidArgumentError.of("secrets_dir", f"{shown(folder)} in {config_file()} must be a text")
+    return Path(folder).expanduser()
+
+
+def default_secrets() -> Secrets:
+    """Secrets of a command on this machine: PLAUDIT_SECRETS_DIR, or secrets_dir of the configuration file, or
+    the folder `secrets` below the data directory.
+    """
+    return Secrets(_default_secrets_dir() or default_data_dir() / "secrets")
 
 
 def config_file() -> Path:
@@ -78,9 +97,20 @@ class ServiceSettings(BaseSettings):
     data_dir: Path = Field(
         default_factory=default_data_dir, description="Folder of all state on this machine."
     )
+    secrets_dir: Path | None = Field(
+        default_factory=_default_secrets_dir,
+        description="Folder of tokens, CAs and client certificates, by name. null: secrets under data_dir.",
+        examples=["/etc/plaudit/secrets"],
+    )
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="Least level logged."
     )
+
+    @property
+    def secrets(self) -> Secrets:
+        """The secrets of this service, by name."""
+        folder = self.secrets_dir or self.data_dir / "secrets"
+        return Secrets(folder.expanduser().resolve())
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -131,9 +161,9 @@ class _SectionSource(PydanticBaseSettingsSource):
 
     def __call__(self) -> dict[str, Any]:
         document = _document()
-        unknown = [name for name in document if name not in {"data_dir", self._section, *_SECTIONS}]
+        unknown = [name for name in document if name not in {*_SHARED, self._section, *_SECTIONS}]
         if unknown:
-            known = f"data_dir and the sections {', '.join(_SECTIONS)}"
+            known = f"{', '.join(_SHARED)} and the sections {', '.join(_SECTIONS)}"
             fault = f"in {config_file()}: there is no such name; {known} may stand there"
             raise InvalidArgumentError([FieldViolation(name, fault) for name in unknown])
         section = document.get(self._section, {})

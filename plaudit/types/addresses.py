@@ -81,18 +81,26 @@ def is_loopback(value: str) -> bool:
         return False
 
 
-def check_listen_address(value: str) -> str:
-    """Returns `value` where it is `host:port` on loopback, port 0 included, else raises ValueError."""
+def check_bind_address(value: str) -> str:
+    """Returns `value` where it is `host:port`, port 0 included, else raises ValueError."""
     _, separator, port = value.rpartition(":")
     if not separator or not _PORT.fullmatch(port) or int(port) > 65_535:
         raise ValueError("must be host:port with a port from 0 (any that is free) to 65535")
-    if not is_loopback(value):
+    return value
+
+
+BindAddress = Annotated[str, AfterValidator(check_bind_address)]
+"""`host:port` of this machine, to listen on; port 0 takes a free one."""
+
+
+def check_host_name(value: str) -> str:
+    """Returns `value` where it is a host name without a port, in small letters, else raises ValueError."""
+    if not _HOST.match(value) or value != value.lower():
         raise ValueError(
-            "must be a loopback address, as this version has neither TLS nor tokens; to reach the service "
-            "from another machine, forward the port by ssh"
+            "must be a host name in small letters, without scheme and port; for example plaudit.example"
         )
     return value
 
 
-ListenAddress = Annotated[str, AfterValidator(check_listen_address)]
-"""`host:port` on loopback; port 0 takes a free one."""
+HostName = Annotated[str, AfterValidator(check_host_name)]
+"""A validated host name."""

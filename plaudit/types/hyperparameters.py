@@ -1,42 +1,22 @@
 """Hyperparameters of `method: grpo`: names, defaults, bounds and meaning.
 
-Defaults are the product's own; docs/hyperparameters.md shows them beside TRL's. A `null` default means that
-the value is derived; the description says how.
+Defaults are the product's own; docs/hyperparameters.md shows them beside TRL's. Those that every method has
+are in `training_hyperparameters.py`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-# Bounds that no run needs: without them a number could outgrow the integers of the wire and of the tensors.
-StepCount = Annotated[int, Field(ge=1, le=1_000_000_000)]
-TokenCount = Annotated[int, Field(ge=1, le=10_000_000)]
-ItemCount = Annotated[int, Field(ge=1, le=1_000_000)]
-NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+from plaudit.types.alerts import AlertKind
+from plaudit.types.training_hyperparameters import NonNegativeFloat, TokenCount, TrainingHyperparameters
 
 
-class GrpoHyperparameters(BaseModel):
+class GrpoHyperparameters(TrainingHyperparameters):
     """Settings of Group Relative Policy Optimization (DeepSeekMath, arXiv:2402.03300)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    learning_rate: float = Field(
-        default=1e-6, gt=0.0, le=1.0, allow_inf_nan=False, description="AdamW step size.", examples=[1e-6]
-    )
-    num_epochs: int = Field(
-        default=1,
-        ge=1,
-        le=10_000,
-        description="Passes over the dataset; max_steps overrides it where both are set.",
-        examples=[1],
-    )
-    max_steps: StepCount | None = Field(
-        default=None,
-        description="Total gradient steps. null: as many as num_epochs passes take.",
-        examples=[200],
-    )
     rollouts_per_prompt: int = Field(
         default=8,
         ge=2,
@@ -65,29 +45,6 @@ class GrpoHyperparameters(BaseModel):
         le=1_000_000,
         description="Completions per gradient step across all devices; a multiple of rollouts_per_prompt.",
         examples=[64],
-    )
-    seed: int = Field(
-        default=42,
-        ge=0,
-        le=2**32 - 1,
-        description="Of sampling, shuffling and adapter weights.",
-        examples=[42],
-    )
-    lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = Field(
-        default=None,
-        description=(
-            "Rank of the adapters on the q, k, v, o, gate, up and down projections. null: full fine-tuning."
-        ),
-        examples=[16],
-    )
-    lora_alpha: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
-        default=None, description="Scale of the adapters. null: lora_rank.", examples=[16]
-    )
-    load_in_4bit: bool = Field(
-        default=False, description="QLoRA: NF4 base; needs lora_rank and one device.", examples=[False]
-    )
-    use_unsloth: bool = Field(
-        default=False, description="Train with unsloth, in an environment of its own.", examples=[False]
     )
     temperature: float = Field(
         default=1.0,
@@ -131,60 +88,10 @@ class GrpoHyperparameters(BaseModel):
         description="Divisor of the advantages: the group's or the batch's standard deviation, or 1.",
         examples=["group"],
     )
-    lr_scheduler: Literal["constant", "linear", "cosine"] = Field(
-        default="constant",
-        description="Course of the learning rate after the warm-up.",
-        examples=["constant"],
-    )
-    warmup_steps: int = Field(
-        default=0,
-        ge=0,
-        le=1_000_000_000,
-        description="Steps over which the learning rate rises from 0.",
-        examples=[0],
-    )
-    weight_decay: NonNegativeFloat = Field(default=0.0, description="AdamW weight decay.", examples=[0.0])
-    max_grad_norm: NonNegativeFloat = Field(
-        default=1.0,
-        description="Gradients are scaled down to this norm. 0: they are not.",
-        examples=[1.0],
-    )
-    micro_batch_size: ItemCount | None = Field(
-        default=None,
-        description=(
-            "Completions per forward and backward pass on one device; divides the device's share of "
-            "global_batch_size. null: the trainer chooses."
-        ),
-        examples=[8],
-    )
     mask_truncated: bool = Field(
         default=False,
         description="Leave truncated completions out of the loss (they stay in the baseline).",
         examples=[False],
-    )
-    gradient_checkpointing: Literal["auto", "on", "off"] = Field(
-        default="auto",
-        description="Trade time for memory. auto: on where an accelerator is used, off on the CPU.",
-        examples=["auto"],
-    )
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        default="auto",
-        description=(
-            "Compute type; trained weights stay float32. auto: bfloat16 where an accelerator supports it, "
-            "float32 on the CPU."
-        ),
-        examples=["auto"],
-    )
-    checkpoint_every: float = Field(
-        default=0.1,
-        gt=0.0,
-        le=1_000_000_000.0,
-        allow_inf_nan=False,
-        description=("Below 1 a fraction of the run, else whole steps; rounded up to a generation boundary."),
-        examples=[0.1],
-    )
-    checkpoint_keep: ItemCount = Field(
-        default=3, description="Newest checkpoints that are kept.", examples=[3]
     )
     eval_dataset_id: str | None = Field(
         default=None, description="Dataset of the evaluations. null: none.", examples=[None]
@@ -206,14 +113,11 @@ class GrpoHyperparameters(BaseModel):
     rollout_engine: Literal["auto", "transformers", "vllm"] = Field(
         default="auto", description="What samples. auto: transformers.", examples=["auto"]
     )
-    stop_on: tuple[str, ...] = Field(
-        default=(), description="Kinds of alerts that pause the job.", examples=[[]]
+    stop_on: tuple[AlertKind, ...] = Field(
+        default=(),
+        description="Kinds of alerts of severity warning or critical that pause the job.",
+        examples=[["policy_collapse"]],
     )
-
-    @property
-    def effective_lora_alpha(self) -> int | None:
-        """lora_alpha, or lora_rank where it is not set; None for full fine-tuning."""
-        return self.lora_rank if self.lora_alpha is None else self.lora_alpha
 
     @property
     def prompts_per_step(self) -> int:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from plaudit.types.access import OPEN_TO_ALL, ServerAccess
 from plaudit.types.addresses import Address
-from plaudit.types.hyperparameters import GrpoHyperparameters
+from plaudit.types.methods import (
+    Hyperparameters,
+    Method,
+    check_hyperparameters,
+    check_rewards_of_method,
+    hyperparameters_of,
+)
+from plaudit.types.preflight import PreflightMode
 
 DEFAULT_REWARD_TIMEOUT_SECONDS = 60.0
 
@@ -51,6 +59,24 @@ class RewardBinding(BaseModel):
         description="Time budget of one batch, in seconds.",
         examples=[60.0],
     )
+    max_attempts: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        description="Batches that one completion may travel in, the first included. 1: never tried again.",
+        examples=[5],
+    )
+    retry_seconds: float = Field(
+        default=300.0,
+        gt=0.0,
+        le=86_400.0,
+        allow_inf_nan=False,
+        description=(
+            "Seconds after a completion was first sent beyond which it is not sent again. One that could not "
+            "be sent at all is given up when its server has scored nothing for as long."
+        ),
+        examples=[300.0],
+    )
 
     @field_validator("config")
     @classmethod
@@ -86,19 +112,49 @@ class TrainingJobSpec(BaseModel):
         description="Name of the trained model: letters, digits, dot, dash and underscore, at most 64.",
         examples=["adder"],
     )
-    method: Literal["grpo"] = Field(default="grpo", description="How to train.", examples=["grpo"])
-    hyperparameters: GrpoHyperparameters = Field(
-        default_factory=GrpoHyperparameters, description="Settings of the method.", examples=[{}]
+    method: Method = Field(
+        default="grpo",
+        description='How to train: "grpo" by rewards, "sft" by answers to imitate.',
+        examples=["grpo"],
+    )
+    hyperparameters: Hyperparameters = Field(
+        default_factory=dict, validate_default=True, description="Settings of the method.", examples=[{}]
     )
     rewards: tuple[RewardBinding, ...] = Field(
-        min_length=1,
+        default=(),
+        validate_default=True,
         max_length=32,
-        description="What is reinforced: at least one reward.",
+        description="What is reinforced: at least one reward for grpo, none for sft.",
         examples=[[{"server": "builtin", "reward": "exact_answer"}]],
     )
     resume_from: str | None = Field(
-        default=None, description="Job whose checkpoint this one starts from. null: none.", examples=[None]
+        default=None,
+        min_length=1,
+        max_length=256,
+        description=(
+            'Job whose newest checkpoint is the start, or one checkpoint of it: "job_...", "job_...@120". '
+            "null: the base model."
+        ),
+        examples=["job_01@120"],
     )
+    preflight: PreflightMode = Field(
+        default="stop",
+        description='What critical findings before the first step do: "stop" or "warn"; "off": no preflight.',
+        examples=["stop"],
+    )
+
+    @field_validator("hyperparameters", mode="wrap")
+    @classmethod
+    def _hyperparameters_of_method(cls, value: object, _: object, info: ValidationInfo) -> Hyperparameters:
+        return check_hyperparameters(value, info)
+
+    @field_validator("rewards")
+    @classmethod
+    def _rewards_of_method(
+        cls, rewards: tuple[RewardBinding, ...], info: ValidationInfo
+    ) -> tuple[RewardBinding, ...]:
+        check_rewards_of_method(rewards, info)
+        return rewards
 
 
 def accepted_job_spec(data: Mapping[str, Any]) -> TrainingJobSpec:
@@ -113,7 +169,7 @@ def accepted_job_spec(data: Mapping[str, Any]) -> TrainingJobSpec:
     return TrainingJobSpec.model_construct(
         **{
             **data,
-            "hyperparameters": GrpoHyperparameters.model_construct(None, **hyperparameters),
+            "hyperparameters": hyperparameters_of(data["method"]).model_construct(None, **hyperparameters),
             "rewards": tuple(RewardBinding.model_construct(None, **binding) for binding in data["rewards"]),
         }
     )
@@ -136,6 +192,20 @@ class RewardTarget(BaseModel):
 
     binding: RewardBinding = Field(description="As the job has it.")
     addresses: tuple[Address, ...] = Field(min_length=1, description="Replicas, host:port each.")
+    access: ServerAccess = Field(
+        default=OPEN_TO_ALL, description="What it takes to be let in; secrets by name, never held."
+    )
+
+
+class InitCheckpoint(BaseModel):
+    """A checkpoint that a run starts from: all weights, or adapters for what comes before it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    uri: str = Field(description="Folder of the checkpoint, relative to the artifact root.")
+    on_four_bits: bool = Field(
+        default=False, description="Whether it holds adapters that were trained on a base of 4 bits."
+    )
 
 
 class RunSpec(BaseModel):
@@ -145,7 +215,31 @@ class RunSpec(BaseModel):
 
     base_model: str = Field(description="TrainingJobSpec.base_model.")
     output_name: str = Field(description="TrainingJobSpec.output_name.")
-    method: Literal["grpo"] = Field(description="TrainingJobSpec.method.")
-    hyperparameters: GrpoHyperparameters = Field(description="Every default filled in.")
+    method: Method = Field(description="TrainingJobSpec.method.")
+    hyperparameters: Hyperparameters = Field(description="Every default filled in.")
     dataset: DatasetReference = Field(description="The rows to learn on.")
-    rewards: tuple[RewardTarget, ...] = Field(min_length=1, description="In the order of the job's rewards.")
+    rewards: tuple[RewardTarget, ...] = Field(description="In the order of the job's rewards; none for sft.")
+    preflight: PreflightMode = Field(
+        default="off",
+        description="TrainingJobSpec.preflight; a gateway that does not know it asks for none.",
+    )
+    init_checkpoints: tuple[InitCheckpoint, ...] = Field(
+        default=(),
+        description=(
+            "What the run starts from, each put onto what the ones before it made of the base model. Empty: "
+            "the base model."
+        ),
+    )
+
+    @field_validator("hyperparameters", mode="wrap")
+    @classmethod
+    def _hyperparameters_of_method(cls, value: object, _: object, info: ValidationInfo) -> Hyperparameters:
+        return check_hyperparameters(value, info)
+
+    @field_validator("rewards")
+    @classmethod
+    def _rewards_of_method(
+        cls, rewards: tuple[RewardTarget, ...], info: ValidationInfo
+    ) -> tuple[RewardTarget, ...]:
+        check_rewards_of_method(rewards, info)
+        return rewards

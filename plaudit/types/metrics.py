@@ -29,6 +29,12 @@ SMALL_GROUP_FRACTION: Final = "small_group_fraction"
 STEP_SKIPPED: Final = "step_skipped"
 """1 where the step left weights and optimizer as they were: nothing was scored, or it was not finite."""
 PROMPTS_TRUNCATED: Final = "prompts_truncated"
+TRAINED_TOKENS: Final = "trained_tokens"
+"""Tokens of a step of sft that were learnt to be written."""
+TOKEN_ACCURACY: Final = "token_accuracy"  # noqa: S105
+"""Share of them that were the most probable one before the step."""
+EVAL_REWARD_MEAN: Final = "eval/reward_mean"
+"""Mean weighted sum over the scored completions of an evaluation's held-out prompts."""
 STEP_SECONDS: Final = "step_seconds"
 ROLLOUT_SECONDS: Final = "rollout_seconds"
 SCORE_WAIT_SECONDS: Final = "score_wait_seconds"
@@ -42,5 +48,6 @@ TIMING_METRICS: Final = frozenset(
 
 
 def reward_metric(name: str, part: str) -> str:
-    """Name of a metric of one reward; `part` is mean, std, failed_fraction or latency_p95_seconds."""
+    """Name of a metric of one reward; `part` is mean, std, failed_fraction, latency_p95_seconds or
+    protocol_errors."""
     return f"reward/{name}/{part}"

@@ -7,11 +7,13 @@ that is wrong can be told at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from plaudit.errors import FieldViolation
 from plaudit.types.hyperparameters import GrpoHyperparameters
+from plaudit.types.training_hyperparameters import TrainingHyperparameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Rule:
     """`check` yields a violation for each field that breaks the rule; it reads only `reads`."""
 
     reads: frozenset[str]
-    check: Callable[[GrpoHyperparameters], Iterator[FieldViolation]]
+    check: Callable[[Any], Iterator[FieldViolation]]
 
 
 def _batch_divides(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
@@ -35,7 +37,7 @@ def _batch_divides(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
         )
 
 
-def _micro_batch_divides(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+def _micro_batch_divides(h: TrainingHyperparameters) -> Iterator[FieldViolation]:
     micro, batch = h.micro_batch_size, h.global_batch_size
     if micro is not None and batch % micro:
         near = max(d for d in range(1, min(micro, batch) + 1) if batch % d == 0)
@@ -45,7 +47,7 @@ def _micro_batch_divides(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
         )
 
 
-def _alpha_needs_rank(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+def _alpha_needs_rank(h: TrainingHyperparameters) -> Iterator[FieldViolation]:
     if h.lora_alpha is not None and h.lora_rank is None:
         yield FieldViolation(
             "lora_alpha",
@@ -53,7 +55,7 @@ def _alpha_needs_rank(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
         )
 
 
-def _four_bits_need_adapters(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+def _four_bits_need_adapters(h: TrainingHyperparameters) -> Iterator[FieldViolation]:
     if h.load_in_4bit and h.lora_rank is None:
         yield FieldViolation(
             "load_in_4bit",
@@ -62,7 +64,7 @@ def _four_bits_need_adapters(h: GrpoHyperparameters) -> Iterator[FieldViolation]
         )
 
 
-def _checkpoint_steps_are_whole(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+def _checkpoint_steps_are_whole(h: TrainingHyperparameters) -> Iterator[FieldViolation]:
     every = h.checkpoint_every
     if every >= 1 and every != int(every):
         yield FieldViolation(
@@ -71,7 +73,7 @@ def _checkpoint_steps_are_whole(h: GrpoHyperparameters) -> Iterator[FieldViolati
         )
 
 
-def _warmup_ends(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+def _warmup_ends(h: TrainingHyperparameters) -> Iterator[FieldViolation]:
     if h.max_steps is not None and h.warmup_steps >= h.max_steps:
         yield FieldViolation(
             "warmup_steps",
@@ -88,17 +90,18 @@ class _Honoured:
     way_out: str
 
 
-_HONOURED: dict[str, _Honoured] = {
+_HONOURED_BY_ALL: Final[Mapping[str, _Honoured]] = {
     "use_unsloth": _Honoured((False,), "leave it out to train with transformers"),
+}
+_HONOURED_BY_GRPO: Final[Mapping[str, _Honoured]] = {
     "eval_dataset_id": _Honoured((None,), "leave it out: jobs are not evaluated while they train"),
     "eval_every": _Honoured((None,), "leave it out: jobs are not evaluated while they train"),
     "rollout_engine": _Honoured(("auto", "transformers"), "'auto' or 'transformers' would work"),
-    "stop_on": _Honoured(((),), "leave it out: alerts do not pause jobs"),
 }
 
 
 def _honoured_rule(name: str, honoured: _Honoured) -> Rule:
-    def check(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+    def check(h: TrainingHyperparameters) -> Iterator[FieldViolation]:
         value = getattr(h, name)
         if value not in honoured.values:
             yield FieldViolation(
@@ -108,13 +111,21 @@ def _honoured_rule(name: str, honoured: _Honoured) -> Rule:
     return Rule(frozenset({name}), check)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(frozenset({"rollouts_per_prompt", "global_batch_size"}), _batch_divides),
+SHARED_RULES: Final[tuple[Rule, ...]] = (
     Rule(frozenset({"micro_batch_size", "global_batch_size"}), _micro_batch_divides),
     Rule(frozenset({"lora_rank", "lora_alpha"}), _alpha_needs_rank),
     Rule(frozenset({"load_in_4bit", "lora_rank"}), _four_bits_need_adapters),
     Rule(frozenset({"checkpoint_every"}), _checkpoint_steps_are_whole),
     Rule(frozenset({"max_steps", "warmup_steps"}), _warmup_ends),
-    *(_honoured_rule(name, honoured) for name, honoured in _HONOURED.items()),
+    *(_honoured_rule(name, honoured) for name, honoured in _HONOURED_BY_ALL.items()),
 )
-"""Every rule over hyperparameters."""
+"""Rules over the hyperparameters that every method has."""
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(frozenset({"rollouts_per_prompt", "global_batch_size"}), _batch_divides),
+    *SHARED_RULES,
+    *(_honoured_rule(name, honoured) for name, honoured in _HONOURED_BY_GRPO.items()),
+)
+"""Every rule over the hyperparameters of grpo."""
+
+RULES_OF_METHOD: Final[Mapping[str, tuple[Rule, ...]]] = {"grpo": RULES, "sft": SHARED_RULES}

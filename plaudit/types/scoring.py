@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+PROTOCOL_VERSION: Final = 1
+"""Behaviour revision of plaudit.reward.v1 that scorer and kit speak."""
 
 JsonScalar: TypeAlias = str | int | float | bool | None
 JsonValue: TypeAlias = "JsonScalar | list[JsonValue] | dict[str, JsonValue]"
@@ -100,3 +103,14 @@ class Failed:
 
 
 Outcome: TypeAlias = Scored | NotApplicable | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Texts for one prompt whose worth is known, each the whole turn of the assistant's.
+
+    `good` ought to get the best score that the reward gives, `bad` less than these.
+    """
+
+    good: tuple[str, ...] = ()
+    bad: tuple[str, ...] = ()

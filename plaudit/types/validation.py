@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from plaudit.errors import FieldViolation, InvalidArgumentError
-from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.jobs import RewardBinding, RunSpec, TrainingJobSpec
-from plaudit.types.rules import RULES
+from plaudit.types.methods import NO_REWARDS, hyperparameters_of, other_method_with
+from plaudit.types.rescores import RescoreSpec
+from plaudit.types.rules import RULES, RULES_OF_METHOD
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -40,18 +41,31 @@ def check_job_spec(data: object) -> tuple[TrainingJobSpec | None, list[FieldViol
         spec = TrainingJobSpec.model_validate_json(_to_json(data))
     except ValidationError as error:
         violations.extend(violations_of(error, TrainingJobSpec))
-    hyperparameters = data.get("hyperparameters", {}) if isinstance(data, Mapping) else {}
-    violations.extend(_broken_rules(hyperparameters, {v.field for v in violations}))
+    violations = _with_methods_told(data, violations)
+    violations.extend(_broken_rules(data, {v.field for v in violations}))
     if isinstance(data, Mapping):
-        if data.get("resume_from"):
-            violations.append(
-                FieldViolation(
-                    "resume_from",
-                    f"{shown(data['resume_from'])} is not supported by this version; leave it out to start "
-                    "from base_model",
-                )
-            )
         violations.extend(_wrong_reward_sets(data.get("rewards"), {v.field for v in violations}))
+    return (None if violations else spec), violations
+
+
+def check_rescore_spec(data: object) -> tuple[RescoreSpec | None, list[FieldViolation]]:
+    """The rescore that JSON-like data asks for, or None and everything that is wrong."""
+    data = _with_default_reward_names(data)
+    violations: list[FieldViolation] = []
+    spec: RescoreSpec | None = None
+    try:
+        spec = RescoreSpec.model_validate_json(_to_json(data))
+    except ValidationError as error:
+        violations.extend(violations_of(error, RescoreSpec))
+    if isinstance(data, Mapping):
+        violations.extend(_wrong_reward_sets(data.get("rewards"), {v.field for v in violations}))
+    if spec is not None and 0 < spec.to_step < spec.from_step:
+        violations.append(
+            FieldViolation(
+                "from_step",
+                f"{spec.from_step} is above to_step ({spec.to_step}); leave to_step out for all from there",
+            )
+        )
     return (None if violations else spec), violations
 
 
@@ -63,8 +77,7 @@ def check_run_spec(data: object, prefix: str = "") -> tuple[RunSpec | None, list
         spec = RunSpec.model_validate_json(_to_json(data))
     except ValidationError as error:
         violations.extend(violations_of(error, RunSpec))
-    hyperparameters = data.get("hyperparameters") if isinstance(data, Mapping) else None
-    violations.extend(_broken_rules(hyperparameters, {v.field for v in violations}))
+    violations.extend(_broken_rules(data, {v.field for v in violations}))
     below = [FieldViolation(f"{prefix}.{v.field}" if prefix else v.field, v.message) for v in violations]
     return (None if violations else spec), below
 
@@ -202,17 +215,43 @@ def _with_default_reward_names(data: object) -> object:
     return {**data, "rewards": rewards}
 
 
-def _broken_rules(hyperparameters: object, wrong_fields: set[str]) -> Iterator[FieldViolation]:
-    if not isinstance(hyperparameters, Mapping) or "(request)" in wrong_fields:
+def _with_methods_told(data: object, violations: list[FieldViolation]) -> list[FieldViolation]:
+    """The violations; a hyperparameter of another method than the job's is told to be one."""
+    method = data.get("method", "grpo") if isinstance(data, Mapping) else None
+    if not isinstance(method, str) or method not in RULES_OF_METHOD:
+        return violations
+    known = hyperparameters_of(method).model_fields
+    told = []
+    for violation in violations:
+        name = violation.field.removeprefix("hyperparameters.")
+        other = other_method_with(name, method)
+        if violation.field != name and name not in known and other is not None:
+            violation = FieldViolation(
+                violation.field,
+                f"is a hyperparameter of {other}, and {method} has none of this name; leave it out",
+            )
+        told.append(violation)
+    return told
+
+
+def _broken_rules(data: object, wrong_fields: set[str]) -> Iterator[FieldViolation]:
+    hyperparameters = data.get("hyperparameters", {}) if isinstance(data, Mapping) else None
+    if (
+        not isinstance(data, Mapping)
+        or not isinstance(hyperparameters, Mapping)
+        or "(request)" in wrong_fields
+    ):
         return
+    method = data.get("method", "grpo")
+    model = hyperparameters_of(method)
     wrong = {field.split(".")[1] for field in wrong_fields if field.startswith("hyperparameters.")}
     given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in hyperparameters.items()
-        if name in GrpoHyperparameters.model_fields and name not in wrong
+        if name in model.model_fields and name not in wrong
     }
-    candidate = GrpoHyperparameters.model_construct(**given)
-    for rule in RULES:
+    candidate = model.model_construct(**given)
+    for rule in RULES_OF_METHOD.get(str(method), RULES):
         if not rule.reads & wrong:
             for violation in rule.check(candidate):
                 yield FieldViolation(f"hyperparameters.{violation.field}", violation.message)
@@ -255,16 +294,16 @@ def _path(location: tuple[int | str, ...], prefix: str) -> str:
 
 def _example(model: type[BaseModel], location: tuple[int | str, ...]) -> object:
     """The documented example of the field at `location`, or `...` where there is none."""
-    current: type[BaseModel] | None = model
+    models: Sequence[type[BaseModel]] = [model]
     example: object = ...
     for part in location:
         if isinstance(part, int):
             continue
-        if current is None or part not in current.model_fields:
+        field = next((m.model_fields[part] for m in models if part in m.model_fields), None)
+        if field is None:
             return ...
-        field = current.model_fields[part]
         example = field.examples[0] if field.examples else ...
-        current = next((m for m in _models_in(field.annotation)), None)
+        models = list(_models_in(field.annotation))
     return example
 
 
@@ -282,6 +321,8 @@ def _message(detail: ErrorDetails, example: object) -> str:
         return f"is missing{hint}"
     if kind == "extra_forbidden":
         return f"{shown(detail['input'])}: there is no such field; leave it out"
+    if kind == NO_REWARDS:
+        return f"{shown(detail['input'])}: {detail['msg']}"
     # Pydantic names Python's types; a list of a request is a list, whatever holds it here.
     expected = detail["msg"].removeprefix("Value error, ").replace("Tuple should", "List should")
     expected = expected.replace(" after validation", "")
@@ -293,6 +334,7 @@ __all__ = [
     "TOO_DEEP",
     "RewardBinding",
     "check_job_spec",
+    "check_rescore_spec",
     "check_run_spec",
     "json_fault",
     "load_json",

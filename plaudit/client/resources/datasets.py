@@ -1,46 +1,54 @@
-"""Datasets: upload, read, delete."""
+"""Datasets: upload, read, look into, delete."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import grpc
-
 from plaudit.client import _convert, models
-from plaudit.client._calls import Caller
+from plaudit.client._blocking import Blocking, blocking, blocking_iterator
+from plaudit.client._wire import Wire
 from plaudit.errors import InvalidArgumentError
 from plaudit.gateway.v1 import dataset_service_pb2 as pb
 from plaudit.gateway.v1.dataset_service_pb2_grpc import DatasetServiceStub
 from plaudit.types.validation import shown
 
 _CHUNK_BYTES: Final = 256 * 1024
+_ROWS_PER_PAGE: Final = 100
+_FORMATS_BY_ENDING: Final = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "",  # a list, or lines all the same: the file's beginning says which
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+}
 
 
-class Datasets:
-    """`client.datasets`."""
+class AsyncDatasets:
+    """`client.datasets` of an `AsyncClient`."""
 
-    def __init__(self, channel: grpc.Channel, caller: Caller) -> None:
-        self._stub = DatasetServiceStub(channel)
-        self._caller = caller
+    def __init__(self, wire: Wire) -> None:
+        self._stub = DatasetServiceStub(wire.channel)
+        self._wire = wire
 
-    def upload(self, path: str | Path, *, name: str | None = None) -> models.Dataset:
-        """Uploads a JSONL file; `name` defaults to the file's name without its ending.
+    async def upload(
+        self, path: str | Path, *, name: str | None = None, file_format: str | None = None
+    ) -> models.Dataset:
+        """Uploads JSONL, a JSON list, CSV or Parquet; `name` defaults to the file's name without its ending.
 
-        The same bytes give the same dataset. Raises InvalidArgumentError that names the wrong rows.
+        `file_format` (jsonl, json, csv or parquet) defaults to what the file's ending or beginning says. The
+        same bytes give the same dataset. Raises InvalidArgumentError that names the wrong rows.
         """
         file = Path(path)
-        fields = {"name": file.stem if name is None else name, "format": "jsonl"}
+        fields = {
+            "name": file.stem if name is None else name,
+            "format": _FORMATS_BY_ENDING.get(file.suffix.lower(), "") if file_format is None else file_format,
+        }
         header = pb.UploadDatasetRequest(header=_convert.carry(pb.UploadDatasetHeader, fields))
-        if not file.is_file():
-            raise InvalidArgumentError.of("path", f"{shown(str(file))} is not a file; name a JSONL file")
-        try:
-            file.open("rb").close()
-        except OSError as error:
-            raise InvalidArgumentError.of(
-                "path", f"{shown(str(file))} cannot be read ({error.strerror}); name a JSONL file"
-            ) from None
+        await self._wire.offload(_check_readable, file)
 
         def frames() -> Iterator[pb.UploadDatasetRequest]:
             yield header
@@ -48,30 +56,133 @@ class Datasets:
                 while chunk := stream.read(_CHUNK_BYTES):
                     yield pb.UploadDatasetRequest(chunk=chunk)
 
-        try:
-            # No deadline: an upload takes as long as the file is large; keepalive ends it with a dead peer.
-            return _convert.dataset_from_proto(self._stub.UploadDataset(frames()))
-        except grpc.RpcError as failure:
-            raise self._caller.error(failure) from None
+        return _convert.dataset_from_proto(await self._wire.upload(self._stub.UploadDataset, frames()))
 
-    def get(self, dataset_id: str) -> models.Dataset:
-        """A dataset, by id or name."""
+    async def connect(
+        self,
+        name: str,
+        *,
+        huggingface_dataset: str | None = None,
+        split: str = "train",
+        config_name: str | None = None,
+        column_mapping: Mapping[str, str] | None = None,
+        token: str | None = None,
+        path: str | Path | None = None,
+        file_format: str | None = None,
+    ) -> models.Dataset:
+        """Makes a dataset of one of the hub, or of a file at a `path` on the gateway's machine, as it is now.
+        The same name with the same source returns the dataset that was made of it.
+
+        `column_mapping` gives columns new names, by those that they have; `token` names a credential that the
+        gateway has. A path must lie below a folder that the gateway's settings list.
+        """
+        source = _source(huggingface_dataset, split, config_name, column_mapping, token, path, file_format)
+        request = _convert.carry(pb.ConnectDatasetRequest, {"name": name})
+        request.source.CopyFrom(source)
         return _convert.dataset_from_proto(
-            self._caller.call(self._stub.GetDataset, _convert.carry(pb.GetDatasetRequest, {"id": dataset_id}))
+            await self._wire.call_once(self._stub.ConnectDataset, request, has_deadline=False)
         )
 
-    def list(self) -> Iterator[models.Dataset]:
+    async def validate(
+        self,
+        *,
+        huggingface_dataset: str | None = None,
+        split: str = "train",
+        config_name: str | None = None,
+        column_mapping: Mapping[str, str] | None = None,
+        token: str | None = None,
+        path: str | Path | None = None,
+        file_format: str | None = None,
+    ) -> models.TriedSource:
+        """Reads the first rows of a source, as in `connect`, and stores nothing."""
+        source = _source(huggingface_dataset, split, config_name, column_mapping, token, path, file_format)
+        request = pb.ValidateDatasetSourceRequest(source=source)
+        return _convert.tried_source_from_proto(
+            await self._wire.call_once(self._stub.ValidateDatasetSource, request, has_deadline=False)
+        )
+
+    async def get(self, dataset_id: str) -> models.Dataset:
+        """A dataset, by id or name."""
+        return _convert.dataset_from_proto(
+            await self._wire.call(
+                self._stub.GetDataset, _convert.carry(pb.GetDatasetRequest, {"id": dataset_id})
+            )
+        )
+
+    async def list(self) -> AsyncIterator[models.Dataset]:
         """Datasets, newest first; pages are fetched as they are needed."""
         request = pb.ListDatasetsRequest(page_size=100)
+        async for page in self._wire.pages(self._stub.ListDatasets, request):
+            for item in page.datasets:
+                yield _convert.dataset_from_proto(item)
+
+    async def rows(self, dataset_id: str, *, limit: int = 0) -> AsyncIterator[models.DatasetRow]:
+        """Rows in their order, at most `limit` (0: all); pages are fetched as they are needed."""
+        request = _convert.carry(pb.ListDatasetRowsRequest, {"id": dataset_id})
+        left = limit or math.inf
         while True:
-            page = self._caller.call(self._stub.ListDatasets, request)
-            yield from map(_convert.dataset_from_proto, page.datasets)
-            if not page.next_page_token:
+            request.page_size = int(min(left, _ROWS_PER_PAGE))
+            page = await self._wire.call(self._stub.ListDatasetRows, request)
+            for item in page.rows:
+                yield _convert.dataset_row_from_proto(item)
+            left -= len(page.rows)
+            if not page.next_page_token or left <= 0:
                 return
             request.page_token = page.next_page_token
 
-    def delete(self, dataset_id: str) -> None:
+    async def delete(self, dataset_id: str) -> None:
         """Deletes a dataset and its file."""
-        self._caller.call_once(
+        await self._wire.call_once(
             self._stub.DeleteDataset, _convert.carry(pb.DeleteDatasetRequest, {"id": dataset_id})
         )
+
+
+class Datasets(Blocking[AsyncDatasets]):
+    """`client.datasets`."""
+
+    upload = blocking(AsyncDatasets.upload)
+    connect = blocking(AsyncDatasets.connect)
+    validate = blocking(AsyncDatasets.validate)
+    get = blocking(AsyncDatasets.get)
+    list = blocking_iterator(AsyncDatasets.list)
+    rows = blocking_iterator(AsyncDatasets.rows)
+    delete = blocking(AsyncDatasets.delete)
+
+
+def _check_readable(file: Path) -> None:
+    if not file.is_file():
+        raise InvalidArgumentError.of("path", f"{shown(str(file))} is not a file; name a file of rows")
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        raise InvalidArgumentError.of(
+            "path", f"{shown(str(file))} cannot be read ({error.strerror}); name a file of rows"
+        ) from None
+
+
+def _source(
+    huggingface_dataset: str | None,
+    split: str,
+    config_name: str | None,
+    column_mapping: Mapping[str, str] | None,
+    token: str | None,
+    path: str | Path | None,
+    file_format: str | None,
+) -> pb.DatasetSource:
+    """What is asked for; whether it goes together, the gateway says."""
+    fields = {
+        "source_type": "hf" if path is None else "path",
+        "huggingface_dataset": huggingface_dataset or "",
+        "path": "" if path is None else str(path),
+        "format": file_format or "",
+    }
+    source = _convert.carry(pb.DatasetSource, fields)
+    if path is None:
+        config = {
+            "split": split,
+            "config_name": config_name or "",
+            "column_mapping": dict(column_mapping or {}),
+            "token": token or "",
+        }
+        source.huggingface_config.CopyFrom(_convert.carry(pb.HuggingFaceConfig, config))
+    return source

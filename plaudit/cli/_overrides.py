@@ -1,0 +1,109 @@
+"""`--set field.path=value`: changes of a job file, or of a job that is cloned."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+from plaudit.client._convert import BESIDE_SPEC
+from plaudit.errors import FieldViolation, InvalidArgumentError
+from plaudit.types.jobs import RewardBinding, TrainingJobSpec
+from plaudit.types.methods import HYPERPARAMETERS
+from plaudit.types.validation import load_json, shown
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Set a field, for example hyperparameters.max_steps=50 or rewards[0].weight=0.5; the value is "
+        "JSON, or text. Repeatable.",
+    ),
+]
+
+_PATH: Final = re.compile(r"[^.\[\]=]+(\[\d+\])*(\.[^.\[\]=]+(\[\d+\])*)*")
+_STEP: Final = re.compile(r"\[(\d+)\]|[^.\[\]]+")
+_JOB_FIELDS: Final = (*TrainingJobSpec.model_fields, *BESIDE_SPEC)
+_HYPERPARAMETERS: Final = tuple(
+    dict.fromkeys(name for model in HYPERPARAMETERS.values() for name in model.model_fields)
+)
+
+
+def with_overrides(data: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
+    """A copy of `data` with the fields of `field.path=value` set; the value is JSON where it can be read so,
+    else text. InvalidArgumentError with every one that is not of that form, or names no field.
+    """
+    changed = copy.deepcopy(data)
+    violations = []
+    for pair in pairs:
+        try:
+            _set(changed, pair)
+        except ValueError as error:
+            violations.append(FieldViolation("--set", f"{shown(pair)} is refused: {error}"))
+    if violations:
+        raise InvalidArgumentError(violations)
+    return changed
+
+
+def _set(data: dict[str, Any], pair: str) -> None:
+    path, equals, text = pair.partition("=")
+    if not equals or not _PATH.fullmatch(path):
+        raise ValueError("write FIELD=VALUE, as in hyperparameters.max_steps=50")
+    steps = [int(match[1]) if match[1] else match[0] for match in _STEP.finditer(path)]
+    place: Any = data
+    for number, step in enumerate(steps):
+        before = _path(steps[:number])
+        if isinstance(step, int):
+            if not isinstance(place, list) or not place:
+                raise ValueError(f"{before} is no list here; set it as a whole, as in '{before}=[...]'")
+            if step >= len(place):
+                raise ValueError(f"the last entry of {before} is {before}[{len(place) - 1}]")
+        elif not isinstance(place, dict):
+            raise ValueError(f"{before} holds no fields")
+        else:
+            _check_name(steps[:number], step)
+        if number == len(steps) - 1:
+            place[step] = _value(text)
+        elif isinstance(step, str):
+            place = place.setdefault(step, [] if isinstance(steps[number + 1], int) else {})
+        else:
+            place = place[step]
+
+
+def _check_name(before: Sequence[str | int], name: str) -> None:
+    match before:
+        case []:
+            known: Sequence[str] = _JOB_FIELDS
+        case ["hyperparameters"]:
+            known = _HYPERPARAMETERS
+        case ["rewards", int()]:
+            known = tuple(RewardBinding.model_fields)
+        case _:
+            return
+    if name in known:
+        return
+    where = f"{_path(before)}." if before else ""
+    near = [f"{where}{each}" for each in difflib.get_close_matches(name, known, n=3, cutoff=0.6)]
+    if not before and name in _HYPERPARAMETERS:
+        near = [f"hyperparameters.{name}"]
+    way_out = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+    raise ValueError(f"there is no field {where}{name}; {way_out}")
+
+
+def _path(steps: Sequence[str | int]) -> str:
+    path = ""
+    for step in steps:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path
+
+
+def _value(text: str) -> Any:
+    try:
+        return load_json(text)
+    except (ValueError, RecursionError):
+        return text
