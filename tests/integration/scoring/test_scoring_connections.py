@@ -325,8 +325,28 @@ def test_a_server_that_is_not_up_yet_is_waited_for(serve: Serve, make_scorer: Ma
     eventually(lambda: scorer.status_detail() == "")
 
 
+def test_a_server_that_fails_at_every_open_is_given_up_and_not_said_to_be_down(
+    serve: Serve, make_scorer: MakeScorer
+) -> None:
+    def broken(session: pb.SessionOpen, requests: Requests, context: grpc.ServicerContext) -> Answers:
+        context.abort(grpc.StatusCode.INTERNAL, "unexpected error; incident 7")
+        yield pb.ScoreResponse()
+
+    # Once is no proof: the fifth time in a row is.
+    recovers = serve(broken, broken, broken, broken, well_behaved)
+    assert score_all(make_scorer(target(recovers.address)), [completion(0)])
+    server = serve(broken)
+    scorer = make_scorer(target(server.address, server="judge"))
+    with pytest.raises(FailedPreconditionError) as caught:
+        eventually(lambda: scorer.wait_ready(0.05))
+    assert "is there, and fails each time that a session is opened (INTERNAL: unexpected error" in str(
+        caught.value
+    )
+    assert len(server.opens) == 5
+
+
 def test_past_the_budget_completions_are_unscored(make_scorer: MakeScorer) -> None:
-    scorer = make_scorer(target(f"127.0.0.1:{free_port()}"), retry_budget_seconds=0.6)
+    scorer = make_scorer(target(f"127.0.0.1:{free_port()}"), retry_seconds=0.6)
     scores = score_all(scorer, [completion(i) for i in range(3)])
     for one in scores.values():
         assert one.outcomes["length"].outcome == Failed(
@@ -336,7 +356,7 @@ def test_past_the_budget_completions_are_unscored(make_scorer: MakeScorer) -> No
 
 def test_past_the_budget_after_a_crash_too(serve: Serve, make_scorer: MakeScorer) -> None:
     server = serve(cut_after(1), abort(grpc.StatusCode.UNAVAILABLE))
-    scorer = make_scorer(target(server.address), retry_budget_seconds=1.0)
+    scorer = make_scorer(target(server.address), retry_seconds=1.0)
     scores = score_all(scorer, [completion(i) for i in range(3)])
     assert scores["1-0"].outcomes["length"].outcome == Scored(1.0)
     outcome = scores["1-2"].outcomes["length"].outcome
@@ -354,7 +374,7 @@ def silent_listener() -> Iterator[str]:
 
 
 def test_a_host_that_never_answers_hangs_nothing(silent_listener: str, make_scorer: MakeScorer) -> None:
-    scorer = make_scorer(target(silent_listener), retry_budget_seconds=1.0, connect_timeout_seconds=0.3)
+    scorer = make_scorer(target(silent_listener), retry_seconds=1.0, connect_timeout_seconds=0.3)
     started = time.monotonic()
     scores = score_all(scorer, [completion(0)])
     outcome = scores["1-0"].outcomes["length"].outcome
@@ -394,18 +414,17 @@ def test_a_server_that_allows_few_pings_is_pinged_less(
     def slow(session: pb.SessionOpen, requests: Requests, context: grpc.ServicerContext) -> Answers:
         yield opened()
         for request in requests:
-            # 300 ms between pings, and three of them are too many.
-            gone.wait(4.0)
+            # 300 ms between pings, and three of them are too many: the first stream does not live to answer.
+            while len(server.opens) == 1 and context.is_active():
+                time.sleep(0.05)
             results = length_results(request.batch)
             yield frame(results)
             yield done(results)
 
-    gone = threading.Event()
     server = serve(slow)
     scorer = make_scorer(target(server.address))
     ids = submit_all(scorer, [completion(0)])
     assert scorer.wait(ids, WAIT_SECONDS)
-    gone.set()
     assert scorer.take(ids)["1-0"].outcomes["length"].outcome == Scored(1.0)
     assert len(server.opens) == 2
     assert scorer.counters().breaks == 1
@@ -423,7 +442,7 @@ def test_link_local_and_metadata_addresses_are_not_dialled(
         return real(host, port, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket, "getaddrinfo", lying)
-    scorer = make_scorer(target("rewards.example:80"), retry_budget_seconds=0.3)
+    scorer = make_scorer(target("rewards.example:80"), retry_seconds=0.3)
     scores = score_all(scorer, [completion(0)])
     outcome = scores["1-0"].outcomes["length"].outcome
     assert isinstance(outcome, Failed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 from scoring_helpers import (
+    WAIT_SECONDS,
     completion,
     eventually,
     prompt,
@@ -31,7 +33,13 @@ from scoring_servers import (
     opened,
 )
 
-from plaudit.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from plaudit.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+)
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.scoring import ProtocolCounters, RewardScorer
 from plaudit.types.scoring import (
@@ -441,5 +449,37 @@ def test_after_the_end_what_is_open_is_a_failure(serve: Serve, make_scorer: Make
     ids = submit_all(scorer, [completion(0)])
     eventually(lambda: server.batches)
     scorer.close()
-    assert scorer.wait(ids, 10)
+    with pytest.raises(FailedPreconditionError, match="closed"):
+        scorer.wait(ids, 10)
     assert isinstance(scorer.take(ids)["1-0"].outcomes["length"].outcome, Failed)
+
+
+def test_a_wait_ends_with_an_error_where_the_scorer_breaks_down(
+    serve: Serve, make_scorer: MakeScorer
+) -> None:
+    server = serve(each_batch(lambda batch: ()))
+    scorer = make_scorer(target(server.address))
+    ids = submit_all(scorer, [completion(0)])
+    eventually(lambda: server.batches)
+    # As any mistake of ours that ends the loop would.
+    breaking_down = threading.Timer(0.3, lambda: scorer._loop.call_soon_threadsafe(scorer._loop.stop))
+    breaking_down.start()
+    for _ in range(2):  # while it waits, and after the end
+        with pytest.raises(InternalError, match="has ended"):
+            scorer.wait(ids, WAIT_SECONDS)
+    assert isinstance(scorer.take(ids)["1-0"].outcomes["length"].outcome, Failed)
+
+
+def test_the_batches_of_a_step_have_one_trace(serve: Serve, make_scorer: MakeScorer) -> None:
+    server = serve(description=info(LENGTH, limits=pb.Limits(max_batch_completions=2)))
+    scorer = make_scorer(target(server.address))
+    score_all(scorer, [completion(i) for i in range(4)])
+    scorer.submit(prompt(), completion(9), step=2, group_size=1)
+    assert scorer.wait(["1-9"], WAIT_SECONDS)
+    versions, traces, spans, flags = zip(*(b.traceparent.split("-") for b in server.batches), strict=True)
+    assert set(versions) == {"00"}
+    assert set(flags) == {"01"}
+    assert list(traces) == [scorer.trace_id(1), scorer.trace_id(1), scorer.trace_id(2)]
+    assert len(set(traces)) == 2
+    assert len(set(spans)) == 3
+    assert {(len(trace), len(span)) for trace, span in zip(traces, spans, strict=True)} == {(32, 16)}

@@ -248,7 +248,7 @@ def test_a_retry_has_what_is_left_of_the_budget(serve: Serve, make_scorer: MakeS
         yield done(results)
 
     server = serve(each_batch(busy_at_first))
-    scorer = make_scorer(target(server.address, timeout_seconds=20.0), retry_budget_seconds=10.0)
+    scorer = make_scorer(target(server.address, timeout_seconds=20.0), retry_seconds=10.0)
     score_all(scorer, [completion(0)])
     first, second = (batch.timeout.ToTimedelta().total_seconds() for batch in server.batches)
     assert first == 20.0
@@ -362,7 +362,7 @@ def test_a_group_is_tried_again_whole(serve: Serve, make_scorer: MakeScorer) -> 
 
 def test_a_group_that_never_becomes_whole_ends(serve: Serve, make_scorer: MakeScorer) -> None:
     server = serve(description=info(GROUP))
-    scorer = make_scorer(target(server.address), retry_budget_seconds=0.5)
+    scorer = make_scorer(target(server.address), retry_seconds=0.5)
     ids = submit_all(scorer, [completion(i) for i in range(3)], group_size=4)
     assert scorer.wait(ids, 10)
     outcome = scorer.take(ids)["1-0"].outcomes["length"].outcome

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.servicers._convert import _binding_to_proto, _bindings_to_data
 from plaudit import Client
-from plaudit.client._convert import spec_from_proto, spec_to_proto
+from plaudit.client._convert import binding_from_proto, spec_from_proto, spec_to_proto
 from plaudit.errors import InvalidArgumentError
 from plaudit.types.validation import check_job_spec, parse_job_spec
 
@@ -35,6 +36,14 @@ def test_a_spec_arrives_as_it_was_written() -> None:
     assert message.method == ""
 
 
+def test_how_often_a_reward_is_tried_is_echoed_as_the_job_has_it() -> None:
+    asked = {**GOOD["rewards"][0], "max_attempts": 2, "retry_seconds": 12.5}
+    message = spec_to_proto({**GOOD, "rewards": [asked, {**GOOD["rewards"][0], "name": "other"}]})
+    spec = parse_job_spec({**GOOD, "rewards": _bindings_to_data(message.rewards, [])})
+    echoed = [binding_from_proto(_binding_to_proto(binding)) for binding in spec.rewards]
+    assert [(one["max_attempts"], one["retry_seconds"]) for one in echoed] == [(2, 12.5), (5, 300.0)]
+
+
 def test_a_wrong_value_that_can_travel_is_left_to_the_gateway() -> None:
     message = spec_to_proto({**GOOD, "output_name": "a/b", "hyperparameters": {"learning_rat": 1}})
     assert message.output_name == "a/b"
@@ -51,6 +60,8 @@ def test_a_wrong_value_that_can_travel_is_left_to_the_gateway() -> None:
         ({"rewards": [{**GOOD["rewards"][0], "weight": "much"}]}, "rewards[0].weight"),
         ({"rewards": [{**GOOD["rewards"][0], "weight": True}]}, "rewards[0].weight"),
         ({"rewards": [{**GOOD["rewards"][0], "timeout_seconds": 1e300}]}, "rewards[0].timeout_seconds"),
+        ({"rewards": [{**GOOD["rewards"][0], "retry_seconds": 1e300}]}, "rewards[0].retry_seconds"),
+        ({"rewards": [{**GOOD["rewards"][0], "max_attempts": 2.5}]}, "rewards[0].max_attempts"),
         ({"hyperparameters": [1]}, "hyperparameters"),
     ],
 )

@@ -11,7 +11,7 @@ from stored_jobs import add_job, add_run
 from test_submission import Datasets as _Datasets
 from test_submission import Servers, spec
 
-from gateway.jobs import service as service_module
+from gateway.jobs import creation as creation_module
 from gateway.jobs.service import JobService
 from gateway.store import Store
 from gateway.store.reward_servers import RegisteredRewardServer
@@ -45,7 +45,7 @@ async def test_a_repeated_request_returns_the_first_job(
         await jobs.create(spec(), request_id="a b")
     assert [v.field for v in refused.value.violations] == ["request_id"]
     # A day later the id is free again.
-    monkeypatch.setattr(service_module, "REQUEST_ID_LIFETIME", timedelta(0))
+    monkeypatch.setattr(creation_module, "REQUEST_ID_LIFETIME", timedelta(0))
     assert (await jobs.create(spec(output_name="other"), request_id="r-1")).id != first.id
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import random
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from stored_jobs import add_job, add_run
 
 from gateway.store import Store
+from gateway.store._migrations import SCRIPTS, migrate
 from gateway.store.attempts import Segment, line_of, on_line
 from gateway.store.points import Point
 
@@ -117,18 +121,75 @@ async def test_superseded_points_are_kept_and_not_shown(store: Store) -> None:
     assert rows[0][0] == 8 + 2 + 5
 
 
-async def test_a_long_series_is_thinned_by_the_store(store: Store) -> None:
-    """A spike of one step in 20,000 is never lost."""
+async def test_a_long_series_is_thinned_from_its_blocks(store: Store) -> None:
+    """Of 60,000 steps in two attempts, with spikes, NaN and infinities: against all points, by hand."""
     record = await add_job(store)
     rng = random.Random(3)
-    spikes = {1234: 50.0, 15_000: -50.0}
+    odd = {1234: 50.0, 15_000: -50.0, 33_333: math.inf, 44_444: -math.inf}
+    truth = {step: odd.get(step, rng.choice([rng.random(), math.nan])) for step in range(1, 60_001)}
+    truth |= dict.fromkeys(range(20_001, 21_000), math.nan)
+    for attempt, from_step in ((1, 0), (2, 40_003)):
+        await add_run(store, record, attempt, from_step)
     async with store.transaction() as session:
-        await session.points.insert(record.key, 1, 1, {"x": 0.0, "y": 0.0})
-        await session.points._connection.executemany(
-            "INSERT OR REPLACE INTO points SELECT ?, id, 1, ?, ? FROM metric_names WHERE name = 'x'",
-            [(record.key, step, spikes.get(step, rng.random())) for step in range(1, 20_001)],
-        )
+        first = {step: value for step, value in truth.items() if step <= 40_003}
+        lost = dict.fromkeys(range(40_004, 40_500), 99.0)
+        second = {step: value for step, value in truth.items() if step > 40_003}
+        for attempt, values in ((1, first | lost), (2, second)):
+            steps = [(step, {"x": value, "other": 0.0}) for step, value in values.items()]
+            rng.shuffle(steps)
+            await session.points.insert_steps(record.key, attempt, steps)
     async with store.snapshot() as reading:
-        thin = await reading.points.series(record.key, "x", WHOLE, from_step=0, to_step=None, max_points=500)
-    assert len(thin) <= 500
-    assert {p.step: p.value for p in thin if abs(p.value) > 1} == spikes
+        line = await reading.runs.line(record.key)
+        for first_step, last_step, max_points in ((1, 60_000, 100), (77, 59_999, 31), (1, 60_000, 5000)):
+            thin = await reading.points.series(
+                record.key, "x", line, from_step=first_step, to_step=last_step, max_points=max_points
+            )
+            buckets = max_points // 2
+            width = last_step - first_step + 1
+            edges = [first_step + math.ceil(number * width / buckets) for number in range(buckets + 1)]
+            if width / buckets >= 512:
+                edges[1:-1] = [(edge + 32) // 64 * 64 for edge in edges[1:-1]]
+            assert [p.step for p in thin] == sorted({p.step for p in thin})
+            assert len(thin) <= max_points
+            assert all(p.attempt == (1 if p.step <= 40_003 else 2) for p in thin)
+            for start, end in itertools.pairwise(edges):
+                kept = [p for p in thin if start <= p.step < end]
+                numbers = [truth[step] for step in range(start, end) if not math.isnan(truth[step])]
+                assert {p.value for p in kept} == {min(numbers), max(numbers)} if numbers else kept
+                assert all(p.value == truth[p.step] or math.isnan(truth[p.step]) for p in kept)
+
+
+async def test_a_value_that_is_reported_again_replaces_an_extreme_of_its_block(store: Store) -> None:
+    record = await add_job(store)
+    async with store.transaction() as session:
+        await session.points.insert_steps(record.key, 1, [(step, {"x": 0.0}) for step in range(1, 40_001)])
+        await session.points.insert(record.key, 1, 20_000, {"x": 7.0, "y": 1.0})
+        await session.points.insert(record.key, 1, 20_000, {"x": 0.5, "y": 1.0})
+        await session.points.insert(record.key, 1, 30_000, {"x": -1.0})
+    async with store.snapshot() as reading:
+        thin = await reading.points.series(record.key, "x", WHOLE, from_step=0, to_step=None, max_points=20)
+    assert {p.step: p.value for p in thin if p.value} == {20_000: 0.5, 30_000: -1.0}
+
+
+async def test_blocks_are_made_of_the_points_of_an_older_store(tmp_path: Path) -> None:
+    path = tmp_path / "older.sqlite3"
+    before = next(n for n, script in enumerate(SCRIPTS) if "CREATE TABLE point_blocks" in script)
+    migrate(path, SCRIPTS[:before])
+    values = {step: math.sin(step) for step in range(1, 5_001)} | {5: math.nan}
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO metric_names VALUES (1, 'x')")
+        connection.executemany("INSERT INTO points VALUES (1, 1, 1, ?, ?)", values.items())
+    async with Store.open(path) as store:
+        record = await add_job(store)
+        assert record.key == 1
+        async with store.snapshot() as reading:
+            old = await reading.points.series(1, "x", WHOLE, from_step=0, to_step=None, max_points=60)
+            rows = list(
+                await reading.points._connection.execute_fetchall("SELECT * FROM point_blocks ORDER BY block")
+            )
+    assert len(rows) == 5_000 // 64 + 1
+    for _, _, _, block, smallest_step, smallest, largest_step, largest in rows:
+        inside = {s: v for s, v in values.items() if s // 64 == block and not math.isnan(v)}
+        assert (smallest, largest) == (min(inside.values()), max(inside.values()))
+        assert (inside[smallest_step], inside[largest_step]) == (smallest, largest)
+    assert 50 <= len(old) <= 60

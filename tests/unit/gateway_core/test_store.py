@@ -188,7 +188,9 @@ async def test_a_request_id_counts_for_its_lifetime(store: Store) -> None:
 
 
 async def test_datasets_and_reward_servers_by_id_before_name(store: Store) -> None:
-    first = StoredDataset("ds_a", "numbers", "upload", 3, ("b", "a"), 10, "aa", "datasets/aa.parquet", NOON)
+    first = StoredDataset(
+        "ds_a", "numbers", "upload", 3, ("b", "a"), ("grpo",), 10, "aa", "datasets/aa.parquet", NOON
+    )
     second = replace(first, id="ds_b", name="ds_a", sha256="bb")
     server = RegisteredRewardServer("rs_a", "judge", ("127.0.0.1:1", "127.0.0.1:2"), False, NOON)
     async with store.transaction() as session:
@@ -216,11 +218,11 @@ async def test_datasets_and_reward_servers_by_id_before_name(store: Store) -> No
 
 def test_a_newer_schema_is_refused_and_an_older_one_copied_before_it_is_changed(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite3"
-    migrate(path, SCRIPTS)
+    migrate(path, SCRIPTS[:1])
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO trainers VALUES ('t', 'here', 5)")
         identity = connection.execute("SELECT store_id FROM identity").fetchall()
-    newer = [*SCRIPTS, "ALTER TABLE trainers ADD COLUMN labels TEXT NOT NULL DEFAULT '';"]
+    newer = [*SCRIPTS[:1], "ALTER TABLE trainers ADD COLUMN labels TEXT NOT NULL DEFAULT '';"]
     migrate(path, newer)
     migrate(path, newer)
     with closing(sqlite3.connect(path)) as connection:
@@ -230,14 +232,14 @@ def test_a_newer_schema_is_refused_and_an_older_one_copied_before_it_is_changed(
     with closing(sqlite3.connect(tmp_path / "s.sqlite3.v1.backup")) as copy:
         assert copy.execute("SELECT * FROM trainers").fetchall() == [("t", "here", 5)]
     with pytest.raises(FailedPreconditionError, match="schema version 2") as refused:
-        migrate(path, SCRIPTS)
+        migrate(path, SCRIPTS[:1])
     assert refused.value.reason == "SCHEMA_TOO_NEW"
 
 
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite3"
-    migrate(path, SCRIPTS)
-    broken = [*SCRIPTS, "CREATE TABLE half (a INTEGER); INSERT INTO nowhere VALUES (1);"]
+    migrate(path, SCRIPTS[:1])
+    broken = [*SCRIPTS[:1], "CREATE TABLE half (a INTEGER); INSERT INTO nowhere VALUES (1);"]
     with pytest.raises(sqlite3.OperationalError):
         migrate(path, broken)
     with closing(sqlite3.connect(path)) as connection:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from gateway.jobs.ports import OfferedReward, ServerDescription
+from gateway.jobs.ports import AskedReward, OfferedReward, ServerDescription
 from gateway.jobs.submission import check_submission
 from gateway.store.datasets import StoredDataset
 from gateway.store.reward_servers import RegisteredRewardServer
-from plaudit.errors import InvalidArgumentError, NotFoundError
+from plaudit.errors import FieldViolation, InvalidArgumentError, NotFoundError
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 SCHEMA = {
@@ -29,7 +30,9 @@ class Datasets:
 
     async def find(self, id_or_name: str) -> StoredDataset | None:
         columns = ("answer", "level")
-        numbers = StoredDataset("ds_1", "numbers", "upload", 10, columns, 1, "ab", "datasets/ab.parquet", NOW)
+        numbers = StoredDataset(
+            "ds_1", "numbers", "upload", 10, columns, ("grpo",), 1, "ab", "datasets/ab.parquet", NOW
+        )
         return numbers if id_or_name in ("ds_1", "numbers") else None
 
 
@@ -38,6 +41,7 @@ class Servers:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.put_to: list[tuple[str, list[AskedReward]]] = []
 
     async def find(self, id_or_name: str) -> RegisteredRewardServer | None:
         if id_or_name not in ("builtin", "away", "rs_builtin"):
@@ -59,6 +63,23 @@ class Servers:
             ),
         )
 
+    async def refusals(
+        self, server: RegisteredRewardServer, rewards: Sequence[AskedReward]
+    ) -> list[FieldViolation]:
+        self.put_to.append((server.name, list(rewards)))
+        return [
+            FieldViolation(f"{reward.field}.config.tag", "no such tag")
+            for reward in rewards
+            if reward.config.get("tag") == "refused"
+        ]
+
+
+class NoJobs:
+    """No job to start from."""
+
+    async def find(self, job_id: str) -> None:
+        return None
+
 
 def spec(**changes: Any) -> dict[str, Any]:
     return {
@@ -72,7 +93,7 @@ def spec(**changes: Any) -> dict[str, Any]:
 
 async def wrong(data: object) -> dict[str, str]:
     with pytest.raises(InvalidArgumentError) as refused:
-        await check_submission(data, Datasets(), Servers())
+        await check_submission(data, Datasets(), Servers(), NoJobs())
     return {v.field: v.message for v in refused.value.violations}
 
 
@@ -83,7 +104,7 @@ async def test_a_good_job_is_resolved() -> None:
         {"server": "rs_builtin", "reward": "length_penalty"},
         {"server": "away", "reward": "anything", "config": {"x": 1}},
     ]
-    submission = await check_submission(spec(rewards=rewards), Datasets(), servers)
+    submission = await check_submission(spec(rewards=rewards), Datasets(), servers, NoJobs())
     assert submission.dataset_id == "ds_1"
     assert submission.reward_server_ids == ("rs_builtin", "rs_builtin", "rs_away")
     assert [b.name for b in submission.spec.rewards] == ["exact_answer", "length_penalty", "anything"]
@@ -120,11 +141,11 @@ async def test_everything_that_is_wrong_is_named_at_once() -> None:
 
 async def test_only_unknown_names_are_not_found() -> None:
     with pytest.raises(NotFoundError) as missing:
-        await check_submission(spec(dataset_id="none"), Datasets(), Servers())
+        await check_submission(spec(dataset_id="none"), Datasets(), Servers(), NoJobs())
     assert missing.value.field == "dataset_id"
     data = spec(dataset_id="none", rewards=[{"server": "nowhere", "reward": "x"}])
     with pytest.raises(NotFoundError, match="nowhere") as missing:
-        await check_submission(data, Datasets(), Servers())
+        await check_submission(data, Datasets(), Servers(), NoJobs())
     assert "none" in missing.value.message
     assert set(await wrong(spec(dataset_id="none", method="ppo"))) == {"dataset_id", "method"}
 
@@ -134,7 +155,7 @@ async def test_a_dataset_smaller_than_a_step_is_refused_with_a_size_that_works()
     assert list(found) == ["hyperparameters.global_batch_size"]
     assert "88 takes 11 prompts a step" in found["hyperparameters.global_batch_size"]
     assert "has 10; 80 would work" in found["hyperparameters.global_batch_size"]
-    await check_submission(spec(hyperparameters={"global_batch_size": 80}), Datasets(), Servers())
+    await check_submission(spec(hyperparameters={"global_batch_size": 80}), Datasets(), Servers(), NoJobs())
 
 
 @pytest.mark.parametrize(
@@ -159,7 +180,7 @@ async def test_a_column_that_the_configuration_names_takes_the_place_of_the_defa
     config: dict[str, Any],
 ) -> None:
     rewards = [{"server": "builtin", "reward": "exact_answer", "config": config}]
-    await check_submission(spec(rewards=rewards), Datasets(), Servers())
+    await check_submission(spec(rewards=rewards), Datasets(), Servers(), NoJobs())
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from plaudit.errors import FailedPreconditionError
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.rpc import ForbiddenAddressError, resolve
-from plaudit.scoring import ProtocolCounters, ScoringLimits
+from plaudit.scoring import ProtocolCounters
 from plaudit.scoring._backoff import backoff, jitter
 from plaudit.scoring._compatibility import RewardRules, UselessError, describe
 from plaudit.scoring._convert import (
@@ -24,7 +25,8 @@ from plaudit.scoring._convert import (
 from plaudit.scoring._ready import ReadyQueue
 from plaudit.scoring._retrying import Retries, may_help
 from plaudit.scoring._routing import Router
-from plaudit.scoring._work import Submission, Unit, envelope_bytes
+from plaudit.scoring._tracing import trace_id, traceparent
+from plaudit.scoring._work import PromptHead, Submission, Terms, Unit, envelope_bytes
 from plaudit.types.addresses import may_be_dialled
 from plaudit.types.jobs import RewardBinding
 from plaudit.types.scoring import ChatMessage, Completion, Failed, FailureCode, Prompt, Purpose
@@ -57,6 +59,7 @@ def test_sizes_are_never_underestimated(text: str, prefill: str, raw_text: str, 
         step=2**40,
         purpose=Purpose.EVAL,
         reward_keys=keys,
+        traceparent=traceparent(trace_id("run-0", 1), "b" * 36),
     )
     bound = unit.frame_bytes + envelope_bytes(keys)
     assert bound - 800 <= frame.ByteSize() <= bound
@@ -147,6 +150,7 @@ def test_limits_that_are_not_named_are_those_of_grpc() -> None:
         (Failed(FailureCode.INTERNAL, ""), False),
         (Failed(FailureCode.INTERNAL, "", retry_delay=0.0), True),
         (Failed(FailureCode.INVALID, ""), False),
+        (Failed(FailureCode.INVALID, "", retry_delay=1.0), False),
         (Failed(FailureCode.EXHAUSTED, "", retry_delay=1.0), False),
     ],
 )
@@ -155,8 +159,9 @@ def test_which_failures_are_tried_again(failure: Failed, expected: bool) -> None
 
 
 def test_a_timeout_is_tried_once_more_and_others_up_to_the_limit() -> None:
-    retries = Retries(ScoringLimits(max_attempts=3, retry_budget_seconds=100.0), lambda units: None)
-    unit = _unit(_submission(Completion("1-0", "x"), pb.PromptGroup(group_id="g")))
+    retries = Retries(lambda units: None)
+    submission = _submission(Completion("1-0", "x"), pb.PromptGroup(group_id="g"))
+    unit = _unit(submission, max_attempts=3, retry_seconds=100.0)
     unit.first_sent_at = 0.0
     timeout, busy = Failed(FailureCode.TIMEOUT, ""), Failed(FailureCode.UNAVAILABLE, "")
     assert retries.delay(unit, timeout, 1.0) is not None
@@ -186,44 +191,42 @@ def test_frames_take_what_fits() -> None:
     assert queue.completions == queue.bytes == 0
 
 
-def test_rewards_share_a_batch_by_timeout_and_scope() -> None:
-    def binding(name: str, timeout: float) -> RewardBinding:
-        return RewardBinding(name=name, server="s", reward=name, timeout_seconds=timeout)
+def test_rewards_share_a_batch_by_patience_and_scope() -> None:
+    def binding(name: str, timeout: float, max_attempts: int = 5) -> RewardBinding:
+        return RewardBinding(
+            name=name, server="s", reward=name, timeout_seconds=timeout, max_attempts=max_attempts
+        )
 
-    router = Router([binding("a", 5.0), binding("b", 60.0), binding("c", 5.0), binding("rank", 5.0)])
+    router = Router(
+        [binding("a", 5.0), binding("b", 60.0), binding("c", 5.0), binding("rank", 5.0), binding("d", 5.0, 1)]
+    )
     each = RewardRules(low=-math.inf, high=math.inf, is_deterministic=False, whole_group=False)
     whole = RewardRules(low=-math.inf, high=math.inf, is_deterministic=False, whole_group=True)
-    router.learn({"a": each, "b": each, "c": each, "rank": whole})
+    router.learn({"a": each, "b": each, "c": each, "rank": whole, "d": each})
     prompt = pb.PromptGroup(group_id="g")
     submissions = [_submission(Completion(f"1-{i}", "x"), prompt, group_size=2) for i in range(2)]
-    first = router.route(submissions[0], 0.0)
-    assert [(u.kind.keys, u.completions) for u in first] == [(("a", "c"), 1), (("b",), 1)]
-    second = router.route(submissions[1], 0.0)
-    assert [(u.kind.keys, u.completions) for u in second] == [(("a", "c"), 1), (("b",), 1), (("rank",), 2)]
+    first = router.route(submissions[:1], 0.0)
+    assert [(u.kind.keys, u.completions) for u in first] == [(("a", "c"), 1), (("b",), 1), (("d",), 1)]
+    second = router.route(submissions[1:2], 0.0)
+    assert [u.kind.keys for u in second] == [("a", "c"), ("b",), ("rank",), ("d",)]
+    assert [u.completions for u in second] == [1, 1, 2, 1]
     assert second[2].submissions == tuple(submissions)
     with pytest.raises(UselessError, match="'rank' changed"):
-        router.check_scopes({"a": each, "b": each, "c": each, "rank": each}, "s")
+        router.check_scopes({"a": each, "b": each, "c": each, "rank": each, "d": each}, "s")
 
 
 def _submission(completion: Completion, prompt: pb.PromptGroup, group_size: int = 1) -> Submission:
     return Submission(
-        completion_id=completion.completion_id,
-        group_id=prompt.group_id,
-        prompt=prompt,
-        prompt_bytes=prompt.ByteSize(),
-        completion=completion,
-        completion_bytes=valid_completion(completion)[1],
-        step=1,
-        purpose=Purpose.TRAIN,
-        group_size=group_size,
-        reward_names=("k",),
-        wants_all=True,
-        submitted_at=0.0,
+        completion,
+        valid_completion(completion)[1],
+        PromptHead(Prompt(prompt.group_id, ()), prompt, prompt.ByteSize()),
+        Terms(1, Purpose.TRAIN, group_size, ("k",), wants_all=True),
+        0.0,
     )
 
 
-def _unit(submission: Submission) -> Unit:
-    router = Router([RewardBinding(name="k", server="s", reward="k")])
+def _unit(submission: Submission, **tries: Any) -> Unit:
+    router = Router([RewardBinding(name="k", server="s", reward="k", **tries)])
     router.learn({"k": RewardRules(low=0.0, high=1.0, is_deterministic=False, whole_group=False)})
-    (unit,) = router.route(submission, 0.0)
+    (unit,) = router.route([submission], 0.0)
     return unit

@@ -1,0 +1,1 @@
+"""Ways from a trainer to a reward, of which `reward_plane.py` compares the throughput."""

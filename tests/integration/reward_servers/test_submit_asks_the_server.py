@@ -1,0 +1,242 @@
+"""At submit a reward server is asked itself, and what it refuses is told in the job's own words."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from edges import DescribedServer, Edges, described_server, details_of, open_edges
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+from job_fixtures import GOOD, to_message
+from pydantic import BaseModel, field_validator
+from secured import Keys, half, kit_server
+
+from gateway.rewards import Registration, replicas
+from plaudit.gateway.v1 import training_job_service_pb2 as jobs_pb
+from plaudit.reward.v1 import reward_service_pb2 as pb
+from reward_service import Item, Reward, reward
+
+ANY_OBJECT = '{"type": "object"}'
+
+
+class Asked(DescribedServer):
+    """Answers ScoreOnce with a status, after a given time."""
+
+    def __init__(
+        self,
+        code: grpc.StatusCode | None,
+        violations: dict[str, str] | None = None,
+        delay: float = 0.0,
+    ) -> None:
+        rewards = [pb.Reward(name=name, config_schema_json=ANY_OBJECT) for name in ("exact", "short")]
+        super().__init__(
+            pb.GetServerInfoResponse(
+                server_name="math", min_protocol_version=1, max_protocol_version=1, rewards=rewards
+            )
+        )
+        self.code = code
+        self.violations = violations or {}
+        self.delay_of_answer = delay
+        self.questions: list[pb.ScoreOnceRequest] = []
+
+    async def ScoreOnce(self, request: Any, context: Any) -> pb.ScoreOnceResponse:
+        self.questions.append(request)
+        await asyncio.sleep(self.delay_of_answer)
+        if self.code is not None:
+            bad = error_details_pb2.BadRequest(
+                field_violations=[
+                    error_details_pb2.BadRequest.FieldViolation(field=field, description=why)
+                    for field, why in self.violations.items()
+                ]
+            )
+            status = status_pb2.Status(code=code_pb2.Code.Value(self.code.name), message="no")
+            status.details.add().Pack(bad)
+            await context.abort_with_status(rpc_status.to_status(status))
+        return pb.ScoreOnceResponse()
+
+
+def spec(*rewards: dict[str, Any]) -> dict[str, Any]:
+    return {**GOOD, "rewards": list(rewards)}
+
+
+def on_judge(reward_name: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"server": "judge", "reward": reward_name, "name": name, **fields}
+
+
+async def refused(edges: Edges, asked: dict[str, Any]) -> dict[str, str]:
+    """What is wrong with a job, in both languages; {} where it would be queued."""
+    request = jobs_pb.CreateTrainingJobRequest(spec=to_message(asked), validate_only=True)
+    try:
+        await edges.jobs.CreateTrainingJob(request)
+    except grpc.aio.AioRpcError as error:
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT, error.details()
+        return details_of(error)
+    return {}
+
+
+async def add(edges: Edges, address: str, **fields: Any) -> None:
+    await edges.gateway.datasets.start()
+    registration = Registration.model_validate({"addresses": (address,), **fields})
+    await edges.gateway.reward_servers.create("judge", registration)
+
+
+def patterned() -> Reward:
+    class Config(BaseModel):
+        pattern: str
+
+        @field_validator("pattern")
+        @classmethod
+        def _compiles(cls, pattern: str) -> str:
+            if "(?=" in pattern:
+                raise ValueError("a pattern has no lookahead here; write it without")
+            return pattern
+
+    @reward(name="matches", config=Config, min_value=0.0, max_value=1.0)
+    async def matches(item: Item) -> float:
+        """1 where it matches."""
+        return 1.0
+
+    return matches
+
+
+async def test_a_wrong_config_that_only_the_server_knows_is_told_before_anything_runs(
+    keys: Keys, tmp_path: Path
+) -> None:
+    security = keys.server(mutual=True, token=True)
+    async with (
+        open_edges(tmp_path, secrets=keys.secrets) as edges,
+        kit_server(security, half(), patterned()) as at,
+    ):
+        tls = {"ca": "judge", "client_certificate": "trainer", "server_name": "judge.example"}
+        await add(edges, at, tls=tls, credential="judge")
+        told = await refused(
+            edges,
+            spec(
+                on_judge("half", "a"),
+                on_judge("matches", "b", config={"pattern": "a+"}),
+                on_judge("matches", "c", config={"pattern": "(?=a)b"}),
+            ),
+        )
+        assert list(told) == ["rewards[2].config.pattern"]
+        assert "no lookahead here" in told["rewards[2].config.pattern"]
+        assert await refused(edges, spec(on_judge("matches", "b", config={"pattern": "a+"}))) == {}
+
+
+async def test_violations_are_told_by_the_jobs_own_paths(tmp_path: Path) -> None:
+    server = Asked(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        {
+            "rewards[1].config_json.tag": "no such tag",
+            "open.rewards[0].config.depth": "at most 3",
+            "rewards[0].name": "not here",
+            "batch": "has no groups",
+            "rewards[7].config_json": "there is none",
+        },
+    )
+    async with open_edges(tmp_path) as edges, described_server(server) as address:
+        await add(edges, address)
+        told = await refused(
+            edges,
+            spec(
+                on_judge("absent", "x"),
+                on_judge("exact", "a", config={"depth": 7}),
+                on_judge("short", "b", config={"tag": "<x>"}),
+            ),
+        )
+        # What is known to be wrong is not asked about; what is wrong with our question is not the job's.
+        (question,) = server.questions
+        assert [(r.name, r.config_json) for r in question.rewards] == [
+            ("exact", '{"depth": 7}'),
+            ("short", '{"tag": "<x>"}'),
+        ]
+        assert not question.batch.groups
+        assert {field: why for field, why in told.items() if field != "rewards[0].reward"} == {
+            "rewards[2].config.tag": "no such tag",
+            "rewards[1].config.depth": "at most 3",
+            "rewards[1].reward": "not here",
+        }
+        assert "has no reward" in told["rewards[0].reward"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        None,
+    ],
+)
+async def test_a_server_that_does_not_know_the_question_refuses_nothing(
+    tmp_path: Path, code: grpc.StatusCode | None
+) -> None:
+    server = Asked(code, {"batch.groups": "is empty"})
+    async with open_edges(tmp_path) as edges, described_server(server) as address:
+        await add(edges, address)
+        assert await refused(edges, spec(on_judge("exact", "a"))) == {}
+        assert len(server.questions) == 1
+
+
+async def test_a_server_that_never_answers_the_question_costs_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Asked(None, delay=60.0)
+    async with open_edges(tmp_path) as edges, described_server(server) as address:
+        await add(edges, address)
+        monkeypatch.setattr(replicas, "DEADLINE_SECONDS", 1.0)
+        assert await refused(edges, spec(on_judge("exact", "a"))) == {}
+        assert len(server.questions) == 1
+
+
+async def test_a_job_is_accepted_where_the_server_is_not_up_yet(tmp_path: Path) -> None:
+    async with open_edges(tmp_path) as edges:
+        await add(edges, "127.0.0.1:1")
+        assert await refused(edges, spec(on_judge("exact", "a"))) == {}
+
+
+async def test_a_protocol_that_no_trainer_speaks_is_refused_with_both_ranges(tmp_path: Path) -> None:
+    server = Asked(None)
+    server.answer.min_protocol_version, server.answer.max_protocol_version = 2, 4
+    async with open_edges(tmp_path) as edges, described_server(server) as address:
+        await add(edges, address)
+        told = await refused(edges, spec(on_judge("exact", "a"), on_judge("short", "b")))
+        assert list(told) == ["rewards[0].server", "rewards[1].server"]
+        assert "it speaks protocol versions 2 to 4 of plaudit.reward.v1" in told["rewards[0].server"]
+        assert "trainers speak 1 to 1; upgrade the older of the two" in told["rewards[0].server"]
+        assert server.questions == []
+
+
+async def test_a_reward_whose_range_is_empty_is_refused(tmp_path: Path) -> None:
+    server = Asked(None)
+    server.answer.rewards[0].min_value, server.answer.rewards[0].max_value = 1.0, 0.0
+    async with open_edges(tmp_path) as edges, described_server(server) as address:
+        await add(edges, address)
+        told = await refused(edges, spec(on_judge("exact", "a"), on_judge("short", "b")))
+        assert list(told) == ["rewards[0].reward"]
+        assert "no value lies in its range, 1 to 0" in told["rewards[0].reward"]
+
+
+async def test_the_run_is_told_how_the_server_is_spoken_to_and_never_a_secret(
+    keys: Keys, tmp_path: Path
+) -> None:
+    from gateway.jobs.run_specs import resolve
+
+    async with open_edges(tmp_path, secrets=keys.secrets) as edges:
+        tls = {"ca": "judge", "server_name": "judge.example"}
+        await add(edges, "127.0.0.1:1", tls=tls, credential="judge")
+        request = jobs_pb.CreateTrainingJobRequest(spec=to_message(spec(on_judge("exact", "a"))))
+        job = await edges.jobs.CreateTrainingJob(request)
+        async with edges.store.snapshot() as session:
+            record = await session.jobs.find(job.id)
+            assert record is not None
+            run = await resolve(session, record)
+        (target,) = run.rewards
+        assert target.access.credential == "judge"
+        assert target.access.tls is not None
+        assert target.access.tls.ca == "judge"
+        assert "correct-horse" not in run.model_dump_json()

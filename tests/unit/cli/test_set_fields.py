@@ -1,0 +1,71 @@
+"""`--set`: what it sets, and what it says where there is no such field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plaudit.cli._overrides import with_overrides
+from plaudit.errors import InvalidArgumentError
+
+JOB: dict[str, Any] = {
+    "base_model": "builtin:tiny",
+    "hyperparameters": {"max_steps": 10},
+    "rewards": [
+        {"server": "a", "reward": "r"},
+        {"server": "b", "reward": "q", "config": {"tags": ["x", "y"]}},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("pair", "path", "value"),
+    [
+        ("hyperparameters.max_steps=50", ("hyperparameters", "max_steps"), 50),
+        ("hyperparameters.lora_rank=null", ("hyperparameters", "lora_rank"), None),
+        ("hyperparameters.learning_rate=2e-4", ("hyperparameters", "learning_rate"), 2e-4),
+        ("output_name=a=b", ("output_name",), "a=b"),
+        ("rewards[0].weight=0.5", ("rewards", 0, "weight"), 0.5),
+        ("rewards[1].config.tags[1]=z", ("rewards", 1, "config", "tags", 1), "z"),
+        ("rewards[0].config.tag=final", ("rewards", 0, "config", "tag"), "final"),
+        ('rewards=[{"server": "c", "reward": "s"}]', ("rewards", 0, "server"), "c"),
+    ],
+)
+def test_a_field_is_set_and_nothing_else(pair: str, path: tuple[Any, ...], value: object) -> None:
+    before = repr(JOB)
+    place: Any = with_overrides(JOB, [pair])
+    assert place["base_model"] == "builtin:tiny"
+    for step in path:
+        place = place[step]
+    assert place == value
+    assert repr(JOB) == before
+
+
+@pytest.mark.parametrize(
+    ("pair", "told"),
+    [
+        ("hyperparameters.max_step=5", "did you mean hyperparameters.max_steps"),
+        ("max_steps=5", "did you mean hyperparameters.max_steps?"),
+        ("hyperparameter.seed=5", "did you mean hyperparameters?"),
+        ("rewards[0].wieght=5", "did you mean rewards[0].weight?"),
+        ("rewards[0].zzz=5", "there are name, server, reward, weight"),
+        ("rewards[2].weight=5", "the last entry of rewards is rewards[1]"),
+        ("base_model.x=5", "base_model holds no fields"),
+        ("base_model[0]=5", "base_model is no list here"),
+        ("nothing", "write FIELD=VALUE"),
+        ("=5", "write FIELD=VALUE"),
+        ("a..b=5", "write FIELD=VALUE"),
+        ("rewards[x]=5", "write FIELD=VALUE"),
+    ],
+)
+def test_what_cannot_be_set_is_told_with_the_nearest_names(pair: str, told: str) -> None:
+    with pytest.raises(InvalidArgumentError) as refused:
+        with_overrides(JOB, [pair, "also wrong"])
+    assert len(refused.value.violations) == 2
+    assert told in refused.value.violations[0].message
+
+
+def test_an_entry_of_what_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="rewards is no list here; set it as a whole"):
+        with_overrides({}, ["rewards[0].weight=1"])
