@@ -42,12 +42,24 @@ class ReceivedFile:
 
     async def __aenter__(self) -> Self:
         check_free_space(self.path.parent)
-        self._file = await self.in_thread(lambda: self.path.open("xb"))
+
+        def open_new() -> None:
+            self._file = self.path.open("xb")
+
+        try:
+            await self.in_thread(open_new)
+        except BaseException:
+            # A client that went away just now; the context is not entered, and would not be left either.
+            await self._remove()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._remove()
+
+    async def _remove(self) -> None:
         def remove() -> None:
             if self._file is not None:
                 self._file.close()

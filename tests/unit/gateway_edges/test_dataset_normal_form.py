@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +16,10 @@ import pytest
 from gateway.datasets.faults import RowFault
 from gateway.datasets.normal_form import MAX_COLUMNS, write_normal_form
 from gateway.datasets.rows import Row, row_of
+from gateway.datasets.uploads import ReceivedFile
 from plaudit.errors import InvalidArgumentError
+
+Result = TypeVar("Result")
 
 
 def test_rows_come_back_in_order_and_in_groups(tmp_path: Path) -> None:
@@ -55,3 +62,32 @@ def test_an_empty_file_and_too_many_columns_are_refused(tmp_path: Path) -> None:
     rows = (row_of({"prompt": "a", f"column_{n}": 1}) for n in range(MAX_COLUMNS + 1))
     with pytest.raises(InvalidArgumentError, match="more than 256 different columns"):
         write_normal_form(rows, tmp_path / "b", "ds_1")
+
+
+async def test_a_client_that_goes_away_while_its_file_is_opened_leaves_nothing(tmp_path: Path) -> None:
+    opened = threading.Event()
+    cancelled = threading.Event()
+
+    class SlowFile(ReceivedFile):
+        async def in_thread(self, work: Callable[[], Result]) -> Result:
+            def slowly() -> Result:
+                done = work()
+                opened.set()
+                cancelled.wait(10)
+                return done
+
+            return await super().in_thread(slowly)
+
+    async def receive() -> None:
+        async with SlowFile(tmp_path, 1000):
+            raise AssertionError("the context is never entered")
+
+    task = asyncio.create_task(receive())
+    await asyncio.to_thread(opened.wait, 10)
+    assert list(tmp_path.iterdir())
+    task.cancel()
+    await asyncio.sleep(0)
+    cancelled.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert list(tmp_path.iterdir()) == []
