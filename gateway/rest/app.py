@@ -21,7 +21,7 @@ from gateway.rest.queries import refuse_doubled
 from gateway.rest.rescores import rescores_router
 from gateway.rest.reward_functions import reward_functions_router
 from gateway.rest.reward_servers import NewRewardServer, reward_servers_router
-from gateway.rest.tokens import tokens_router
+from gateway.rest.tokens import NewToken, tokens_router
 from gateway.rest.training_jobs import training_jobs_router
 from plaudit.types.dataset_sources import DatasetSource
 from plaudit.types.rescores import RescoreSpec
@@ -86,11 +86,14 @@ class _App(FastAPI):
             definitions |= server.pop("$defs")
             source = DatasetSource.model_json_schema(ref_template="#/components/schemas/{model}")
             definitions |= source.pop("$defs")
+            token = NewToken.model_json_schema(ref_template="#/components/schemas/{model}")
+            definitions |= token.pop("$defs")
             named = {"name": {"type": "string"}, **source["properties"]}
             document["components"]["schemas"].update(
                 definitions,
                 RescoreSpec=rescore,
                 NewRewardServer=server,
+                NewToken=token,
                 DatasetSource=source,
                 NewDatasetConnection={**source, "properties": named, "required": ["name"]},
             )

@@ -104,7 +104,7 @@ def tokens_router(gateway: Gateway) -> APIRouter:
         openapi_extra={
             "requestBody": {
                 "required": True,
-                "content": {"application/json": {"schema": NewToken.model_json_schema()}},
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/NewToken"}}},
             }
         },
     )

@@ -54,10 +54,13 @@ def _run(start: RunStart, run_dir: Path, reporter: RunReporter) -> RunStateChang
     except RunCancelledError:
         end = RunStateChanged(RunState.CANCELLED)
     except Exception as error:
-        log.exception("the run failed")
         from trainer_service.training.failures import describe_failure
 
         end = RunStateChanged(RunState.FAILED, describe_failure(error, start.spec.hyperparameters))
+        # The journal first: whatever becomes of a traceback with all its frames, the run has told its end.
+        reporter.append(end)
+        log.error("the run failed", exc_info=error)
+        return end
     reporter.append(end)
     return end
 
