@@ -150,12 +150,13 @@ class Confinement:
                 yield from ("--symlink", str(Path(path).readlink()), path)
             elif Path(path).exists():
                 yield from ("--ro-bind", path, path)
+        # Its own, before the interpreter, which may lie below the host's.
+        yield from ("--size", str(self.settings.tmp_mb << 20), "--tmpfs", "/tmp")  # noqa: S108
         for path in self.interpreter.reads:
             yield from ("--ro-bind", path, path)
         yield from ("--ro-bind", str(_HERE / "inside"), f"{_INSIDE}/inside")
         for device in _DEVICES:
             yield from ("--dev-bind", device, device)
         # No /proc: Python does without it, and it says much of the host.
-        yield from ("--size", str(self.settings.tmp_mb << 20), "--tmpfs", "/tmp")  # noqa: S108  # its own
         # Folders in the root are in memory too, and bounded by nothing.
         yield from ("--remount-ro", "/", "--chdir", "/tmp")  # noqa: S108

@@ -29,6 +29,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Any:
     served = Hub({"org/sums": files, "org/secret": files}, {"org/secret": "hf_secret"})
     with serve_hub(served) as url:
         monkeypatch.setenv("HF_ENDPOINT", url)
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)  # other tests of this process keep off the hub
         yield served
 
 

@@ -248,8 +248,9 @@ def test_a_shell_completes_commands_options_and_what_the_gateway_knows(gateway: 
 
 def test_completion_is_installed_for_a_shell(tmp_path: Path) -> None:
     done = subprocess.run(
-        [Path(sys.executable).parent / "plaudit", "--install-completion", "bash"],
-        env={**os.environ, "HOME": str(tmp_path), "SHELL": "/bin/bash"},
+        # The shell is the one it is called from; `exit` keeps bash from becoming the command.
+        ["bash", "-c", f"{Path(sys.executable).parent}/plaudit --install-completion; exit $?"],
+        env={**os.environ, "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,
