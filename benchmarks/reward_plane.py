@@ -40,7 +40,7 @@ BAR = "reward_plane"
 COMPLETIONS_TO_LOSE = 131_072
 
 _WARM_UP = 1
-_REPEATS = 9
+_REPEATS = 21
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
 
 
@@ -53,15 +53,15 @@ class Rival:
     program: Sequence[str]
     server: str
     completions: int
-    """In a turn: enough for half a second or more."""
+    """In a turn."""
 
 
 RIVALS = (
     Rival("http", 30.0, ("http_side", "1", "16"), "http_server", completions=512),
     Rival("http_64", 3.0, ("http_side", "64", "4"), "http_server", completions=8_192),
-    Rival("echo", 0.5, ("echo_side",), "echo_server", completions=32_768),
+    Rival("echo", 0.5, ("echo_side",), "echo_server", completions=8_192),
 )
-OUR_COMPLETIONS = 32_768
+OUR_COMPLETIONS = 8_192
 
 JUDGE_QUESTIONS = 16_000
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from against_trl.reward import SLOW_CONCURRENCY, earliest_end
-from against_trl.work import STAGES, Lengths, Pace, Work, planned_lengths, write_dataset
+from against_trl.work import STAGES, WEIGH, Lengths, Pace, Work, planned_lengths, write_dataset
 from harness import (
     Figure,
     ProgramFailedError,
@@ -38,6 +38,9 @@ from harness import (
 
 WAIT_SHARE, WAIT_SECONDS = 0.05, 0.3
 """Waiting for scores: this share of the step, or this much more than what nothing can hide."""
+
+MEMORY_GOAL = 0.9
+"""Of the peak memory of TRL's process."""
 
 _ENVIRONMENT = {
     **os.environ,
@@ -130,7 +133,7 @@ def run_case(case: Case, folder: Path, reward_address: str, repeats: int) -> dic
                 lengths=case.lengths,
                 reward=case.reward,
                 reward_address=reward_address,
-                steps=_WARM_UP + repeats,
+                steps=_WARM_UP + repeats + 1,
                 scratch=str(scratch),
             )
             side = Side(
@@ -142,8 +145,10 @@ def run_case(case: Case, folder: Path, reward_address: str, repeats: int) -> dic
             sides.append(stack.enter_context(side))
         for side in sides:
             side.await_ready()
-        progress(f"{case.name}: {_WARM_UP} + {repeats} steps on each side")
+        progress(f"{case.name}: {_WARM_UP} + {repeats} + 1 steps on each side")
         turns = take_turns(sides, warm_up=_WARM_UP, repeats=repeats)
+        for side in sides:
+            turns[side.name][-1]["peak_tensor_bytes"] = side.take_turn(WEIGH)["peak_tensor_bytes"]
     progress(f"{case.name}: took {time.monotonic() - began:.0f} s")
     return turns
 
@@ -191,8 +196,22 @@ def figures(case: Case, ours: Sequence[Turn], rival: Sequence[Turn]) -> Iterator
                 "rival_cpu": round(median(rival, f"{stage}_cpu"), 4),
             },
         )
-    peaks = [max(column(turns, "peak_rss_bytes")) / _MEBIBYTE for turns in (ours, rival)]
-    yield Figure(f"{bar}/peak_rss", peaks[0], "MiB", ours=peaks[0], rival=peaks[1])
+    yield from memory(bar, ours, rival)
+
+
+def memory(bar: str, ours: Sequence[Turn], rival: Sequence[Turn]) -> Iterator[Figure]:
+    """Peaks of the whole process, of what training adds to it, and of tensors in a step."""
+    for key, goal in (("peak_rss", MEMORY_GOAL), ("added_rss", None), ("peak_tensor", None)):
+        # The last measured turn knows the peak of all before it.
+        mebibytes = [turns[-1][f"{key}_bytes"] / _MEBIBYTE for turns in (ours, rival)]
+        yield Figure(
+            bar=f"{bar}/{key}",
+            value=mebibytes[0] / mebibytes[1],
+            unit="of TRL's MiB",
+            goal=goal,
+            ours=mebibytes[0],
+            rival=mebibytes[1],
+        )
 
 
 def waiting(bar: str, ours: Sequence[Turn], rival: Sequence[Turn]) -> Iterator[Figure]:

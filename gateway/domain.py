@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from gateway.access import Access
 from gateway.datasets import DatasetConnection, DatasetService
-from gateway.events import EventHub
+from gateway.datasets.token_statistics import PromptTokens
+from gateway.event_hub import EventHub
 from gateway.jobs.log_lines import JobLog
 from gateway.jobs.service import JobService
 from gateway.models.service import ModelService
@@ -28,4 +29,5 @@ class Gateway:
     reward_functions: RewardFunctionService
     job_log: JobLog
     dataset_connection: DatasetConnection
+    prompt_tokens: PromptTokens
     access: Access

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 import ssl
@@ -16,13 +17,15 @@ import uvicorn
 
 from gateway.access import Access
 from gateway.datasets import DatasetConnection, DatasetService, HubReader
+from gateway.datasets.token_statistics import PromptTokens
 from gateway.domain import Gateway
-from gateway.events import EventHub
+from gateway.event_hub import EventHub
 from gateway.jobs.heartbeats import HeartbeatWatch
 from gateway.jobs.log_lines import JobLog
 from gateway.jobs.reconciler import Reconciler
 from gateway.jobs.service import JobService
 from gateway.jobs.trainer_access import doors_of
+from gateway.jobs.trainer_questions import TrainerQuestions
 from gateway.models.exporter import Exporter
 from gateway.models.links import Links
 from gateway.models.service import ModelService
@@ -71,6 +74,8 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         log.info("the gateway listens", **addresses)
         sys.stdout.write(json.dumps({"service": "gateway", **addresses}) + "\n")
         sys.stdout.flush()
+        # What is loaded by now stays; to look at it in every full collection would hold up every reader.
+        gc.freeze()
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([stopping, http_serving], return_when=asyncio.FIRST_COMPLETED)
         failed = not stopping.done()
@@ -110,6 +115,7 @@ async def open_gateway(settings: GatewaySettings) -> AsyncIterator[Gateway]:
                 overdue_seconds=settings.trainer_overdue_after_seconds,
                 lost_seconds=settings.trainer_lost_after_seconds,
             )
+            questions = TrainerQuestions(trainers, door=door)
             jobs = JobService(
                 store,
                 datasets,
@@ -117,6 +123,7 @@ async def open_gateway(settings: GatewaySettings) -> AsyncIterator[Gateway]:
                 settings.artifacts,
                 on_change=reconciler.wake,
                 open_jobs_per_token=settings.limits.open_jobs,
+                job_checks=questions,
             )
             await jobs.finish_deletions()
             rescores = RescoreService(store, datasets, reward_servers, settings.artifacts, settings.secrets)
@@ -131,7 +138,12 @@ async def open_gateway(settings: GatewaySettings) -> AsyncIterator[Gateway]:
             )
             working = [asyncio.create_task(reconciler.run()), asyncio.create_task(heartbeats.run())]
             try:
-                async with access.at_work(), rescores.at_work(), exporter.at_work():
+                async with (
+                    access.at_work(),
+                    rescores.at_work(),
+                    exporter.at_work(),
+                    questions.at_work(),
+                ):
                     yield Gateway(
                         jobs=jobs,
                         events=events,
@@ -144,6 +156,7 @@ async def open_gateway(settings: GatewaySettings) -> AsyncIterator[Gateway]:
                         dataset_connection=DatasetConnection(
                             datasets, HubReader(settings.secrets), settings.dataset_roots
                         ),
+                        prompt_tokens=PromptTokens(datasets, questions),
                         access=access,
                     )
             finally:
@@ -200,4 +213,7 @@ def _listening_socket(address: str) -> Iterator[socket.socket]:
             reason="ADDRESS_IN_USE",
         ) from None
     with listening:
+        # Connections inherit it; asyncio sets it only for sockets that it has made itself. Without, what
+        # follows the head of an answer waits up to 40 ms for the other side's acknowledgement.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield listening

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, assert_never
 
 from google.protobuf import duration_pb2
@@ -27,10 +27,10 @@ from plaudit.types.scoring import (
     Scored,
 )
 from reward_service._reward import Reward, Scope
-from reward_service._stream import Done, Draining, Frame, Opened, Rejected, Results, WindowChanged
-from reward_service._work import Batch, Group, ItemResult
+from reward_service._session import Selection, SessionRequest
+from reward_service._stream import Bundle, Done, Draining, Frame, Opened, Rejected, WindowChanged
+from reward_service._work import Batch, Group, Results
 from reward_service.limits import ServerLimits
-from reward_service.session import Selection, SessionRequest
 
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _PURPOSES: Final = {
@@ -72,7 +72,7 @@ def session_request_of(message: pb.SessionOpen) -> SessionRequest:
 
 
 def batch_of(message: pb.Batch) -> Batch:
-    """A batch. Clears the fields of `message` that do not tell one batch from another."""
+    """A batch. What is told of it elsewhere is cleared in `message`, and what tells no batch from another."""
     unreadable: list[FieldViolation] = []
     groups = [_group_of(group, f"groups[{index}]", unreadable) for index, group in enumerate(message.groups)]
     timeout = _seconds(message.timeout) if message.HasField("timeout") else None
@@ -80,6 +80,10 @@ def batch_of(message: pb.Batch) -> Batch:
     traced = _TRACEPARENT.fullmatch(message.traceparent)
     for field in ("timeout", "step", "traceparent", "purpose"):
         message.ClearField(field)
+    # The completions are hashed as they were read: to encode the texts again takes longer than all else here.
+    for group in message.groups:
+        group.ClearField("completions")
+    rest = message.SerializeToString(deterministic=True)
     return Batch(
         batch_id=message.batch_id,
         groups=groups,
@@ -88,7 +92,7 @@ def batch_of(message: pb.Batch) -> Batch:
         step=step,
         purpose=purpose,
         trace_id=traced[1] if traced is not None else "",
-        fingerprint=hash(message.SerializeToString(deterministic=True)),
+        fingerprint=hash((rest, *(tuple(group.completions) for group in groups))),
         unreadable=unreadable,
     )
 
@@ -96,11 +100,10 @@ def batch_of(message: pb.Batch) -> Batch:
 def frame_to_proto(frame: Frame) -> pb.ScoreResponse:
     """A frame to the client."""
     match frame:
-        case Results():
+        case Bundle():
             response = pb.ScoreResponse()
-            add = response.results.results.add
-            for result in frame.results:
-                _fill(add(), result)
+            for results in frame.results:
+                _add_results(response.results.results.add, results)
             response.results.done.extend(map(_done_to_proto, frame.done))
             return response
         case Done():
@@ -124,12 +127,19 @@ def frame_to_proto(frame: Frame) -> pb.ScoreResponse:
             assert_never(frame)
 
 
-def results_to_proto(results: Sequence[ItemResult]) -> pb.ScoreOnceResponse:
+def results_to_proto(results: Sequence[Results]) -> pb.ScoreOnceResponse:
     """The answer to a single call."""
     response = pb.ScoreOnceResponse()
-    for result in results:
-        _fill(response.results.add(), result)
+    for of_one_reward in results:
+        _add_results(response.results.add, of_one_reward)
     return response
+
+
+def needs_to_proto(required_columns: Mapping[str, Sequence[str]]) -> pb.ScoreOnceResponse:
+    """The answer to a single call without completions."""
+    return pb.ScoreOnceResponse(
+        needs=[pb.RewardNeeds(key=key, required_columns=columns) for key, columns in required_columns.items()]
+    )
 
 
 def prompts_of(groups: Sequence[pb.PromptGroup], unreadable: list[FieldViolation]) -> list[Prompt]:
@@ -241,29 +251,28 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-def _fill(message: pb.Result, result: ItemResult) -> None:
-    message.batch_id = result.batch_id
-    message.completion_id = result.completion_id
-    message.reward_key = result.reward_key
-    outcome = result.outcome
-    if isinstance(outcome, Scored):
-        message.score.value = outcome.value
-        if outcome.metrics:
-            message.score.metrics.update(outcome.metrics)
-        if outcome.explanation:
-            message.score.explanation = outcome.explanation
-    elif isinstance(outcome, NotApplicable):
-        message.not_applicable.reason = outcome.reason
-    else:
-        message.failure.code = _CODES[outcome.code]
-        message.failure.message = outcome.message
-        if outcome.retry_delay is not None:
-            message.failure.retry_delay.CopyFrom(_duration(outcome.retry_delay))
-    seconds = result.seconds
-    if seconds < 1:
-        message.scoring_duration.nanos = int(seconds * 1e9)
-    else:
-        message.scoring_duration.CopyFrom(_duration(seconds))
+def _add_results(add: Callable[[], pb.Result], results: Results) -> None:
+    # Copied for each, what they have in common costs a quarter less than set for each.
+    common = pb.Result(batch_id=results.batch_id, reward_key=results.reward_key)
+    common.scoring_duration.CopyFrom(_duration(results.seconds))
+    for completion_id, outcome in zip(results.completion_ids, results.outcomes, strict=True):
+        message = add()
+        message.CopyFrom(common)
+        message.completion_id = completion_id
+        if isinstance(outcome, Scored):
+            score = message.score
+            score.value = outcome.value
+            if outcome.metrics:
+                score.metrics.update(outcome.metrics)
+            if outcome.explanation:
+                score.explanation = outcome.explanation
+        elif isinstance(outcome, NotApplicable):
+            message.not_applicable.reason = outcome.reason
+        else:
+            message.failure.code = _CODES[outcome.code]
+            message.failure.message = outcome.message
+            if outcome.retry_delay is not None:
+                message.failure.retry_delay.CopyFrom(_duration(outcome.retry_delay))
 
 
 def _seconds(duration: duration_pb2.Duration) -> float:

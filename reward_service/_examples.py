@@ -11,7 +11,7 @@ from plaudit.errors import FieldViolation, InternalError, InvalidArgumentError
 from plaudit.types.scoring import Examples, Prompt
 from reward_service._outcomes import place_of, readable
 from reward_service._reward import Reward
-from reward_service.session import Selection
+from reward_service._session import Selection
 
 log = structlog.get_logger(__name__)
 

@@ -15,8 +15,8 @@ from plaudit.types.scoring import Failed, FailureCode, Outcome
 from reward_service._item import Item
 from reward_service._lanes import Lane
 from reward_service._reward import Reward, Scope
+from reward_service._session import Selection
 from reward_service._work import MAX_ID_LENGTH, Batch, Group, Report
-from reward_service.session import Selection
 
 MAX_SELECTIONS = 64
 
@@ -56,7 +56,7 @@ class Catalog:
         well-formed cannot be checked now.
         """
         wrong: list[FieldViolation] = []
-        selected: dict[str, _Selected] = {}
+        read: dict[str, tuple[Reward, Any]] = {}
         fields: dict[str, str] = {}
         first_use: dict[str, int] = {}
         if not selections:
@@ -87,21 +87,26 @@ class Catalog:
             except InvalidArgumentError as error:
                 wrong.extend(error.violations)
                 continue
-            selected[key] = _Selected(reward, self._lanes[reward.name], config, reward.columns_of(config))
+            read[key] = reward, config
             fields[key] = f"{field}.config"
         if not known:
-            await self._check(selected, fields, wrong)
+            await self._check(read, fields, wrong)
         if wrong:
             raise InvalidArgumentError(wrong)
+        # After the check, which may be what finds out which columns a config needs.
+        selected = {
+            key: _Selected(reward, self._lanes[reward.name], config, reward.columns_of(config))
+            for key, (reward, config) in read.items()
+        }
         return SelectedRewards(selected, job_id)
 
     async def _check(
-        self, selected: Mapping[str, _Selected], fields: Mapping[str, str], wrong: list[FieldViolation]
+        self, read: Mapping[str, tuple[Reward, Any]], fields: Mapping[str, str], wrong: list[FieldViolation]
     ) -> None:
         checks = [
-            one.reward.check(one.config, fields[key], self._check_timeout)
-            for key, one in selected.items()
-            if one.reward.checks_config
+            reward.check(config, fields[key], self._check_timeout)
+            for key, (reward, config) in read.items()
+            if reward.checks_config
         ]
         unchecked: list[PlauditError] = []
         for found in await asyncio.gather(*checks, return_exceptions=True):
@@ -131,6 +136,11 @@ class SelectedRewards:
         self._selected = selected
         self._job_id = job_id
         self.keys = tuple(selected)
+
+    @property
+    def required_columns(self) -> Mapping[str, tuple[str, ...]]:
+        """By key, the dataset columns that the reward needs under its config."""
+        return {key: one.columns for key, one in self._selected.items()}
 
     def start(self, batch: Batch, keys: Sequence[str], report: Report) -> Callable[[], None]:
         """Scores `batch` for each of `keys`; `report` is given index, outcomes and seconds as they come.

@@ -18,6 +18,7 @@ from reward_service._convert import (
     batch_of,
     examples_to_proto,
     frame_to_proto,
+    needs_to_proto,
     prompts_of,
     results_to_proto,
     selections_of,
@@ -25,8 +26,9 @@ from reward_service._convert import (
 )
 from reward_service._examples import ExampleWriter
 from reward_service._reading import reader_of
+from reward_service._session import Session
 from reward_service._stream import Stream
-from reward_service.session import ScoreEngine, Session
+from reward_service.session import ScoreEngine
 
 OPEN_TIMEOUT_SECONDS = 30.0
 
@@ -75,8 +77,11 @@ class RewardServicer(pb_grpc.RewardServiceServicer):
         remaining = context.time_remaining()
         if remaining is not None:
             remaining -= min(remaining * _DEADLINE_MARGIN, _LONGEST_DEADLINE_MARGIN_SECONDS)
+        selections = selections_of(request.rewards)
+        if not request.batch.groups:
+            return needs_to_proto(await self._engine.check(selections))
         batch = batch_of(request.batch)
-        results = await self._engine.score_once(selections_of(request.rewards), batch, remaining)
+        results = await self._engine.score_once(selections, batch, remaining)
         return results_to_proto(results)
 
     async def MakeExamples(

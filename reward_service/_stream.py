@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from plaudit.errors import UnavailableError
 from plaudit.types.scoring import Failed
-from reward_service._work import ItemResult, Work
+from reward_service._work import Results, Work
 
 MAX_RESULTS_PER_FRAME: Final = 256
 """With texts of 4 KiB that stays below gRPC's default limit of 4 MiB for a message."""
@@ -39,10 +39,10 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class Bundle:
     """Results that were ready together, and the batches that end with them."""
 
-    results: Sequence[ItemResult]
+    results: Sequence[Results]
     done: Sequence[Done] = ()
 
 
@@ -68,7 +68,7 @@ class Draining:
     grace: float
 
 
-Frame: TypeAlias = Opened | Results | Done | Rejected | WindowChanged | Draining
+Frame: TypeAlias = Opened | Bundle | Done | Rejected | WindowChanged | Draining
 
 
 class Stream:
@@ -190,20 +190,22 @@ class Stream:
         self._wake.set()
 
 
-def _bundled(results: Sequence[tuple[Work, Sequence[int]]], done: Sequence[Done]) -> Iterator[Results]:
+def _bundled(results: Sequence[tuple[Work, Sequence[int]]], done: Sequence[Done]) -> Iterator[Bundle]:
     """Frames of at most MAX_RESULTS_PER_FRAME results, the last one with `done`.
 
     Each is made when it is about to be sent.
     """
-    bundle: list[ItemResult] = []
+    bundle: list[Results] = []
+    size = 0
     for work, indexes in results:
         begin = 0
         while begin < len(indexes):
-            if len(bundle) == MAX_RESULTS_PER_FRAME:
-                yield Results(bundle)
-                bundle = []
-            end = begin + MAX_RESULTS_PER_FRAME - len(bundle)
-            bundle.extend(work.hand_over(indexes[begin:end]))
-            begin = end
+            if size == MAX_RESULTS_PER_FRAME:
+                yield Bundle(bundle)
+                bundle, size = [], 0
+            portion = indexes[begin : begin + MAX_RESULTS_PER_FRAME - size]
+            bundle.extend(work.hand_over(portion))
+            size += len(portion)
+            begin += len(portion)
     if bundle:
-        yield Results(bundle, done)
+        yield Bundle(bundle, done)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -60,14 +60,17 @@ class Batch:
         return tuple(self.reward_keys) or tuple(keys)
 
 
-class ItemResult(NamedTuple):
-    """Outcome of one reward for one completion; `seconds` is how long scoring took."""
+class Results(NamedTuple):
+    """Outcomes of one reward for completions of one batch; scoring took `seconds`.
+
+    Those that have all of this in common go together, as nearly all do that are ready together.
+    """
 
     batch_id: str
-    completion_id: str
     reward_key: str
-    outcome: Outcome
     seconds: float
+    completion_ids: list[str]
+    outcomes: list[Outcome]
 
 
 Report: TypeAlias = Callable[[Sequence[int], Sequence[Outcome], float], None]
@@ -80,6 +83,10 @@ class Scorer(Protocol):
     @property
     def keys(self) -> tuple[str, ...]:
         """Keys of the session's rewards."""
+
+    @property
+    def required_columns(self) -> Mapping[str, tuple[str, ...]]:
+        """By key, the dataset columns that the reward needs under its config."""
 
     def start(self, batch: Batch, keys: Sequence[str], report: Report) -> Callable[[], None]:
         """Begins to score `batch` for `keys` and returns what stops it.
@@ -221,7 +228,9 @@ class Work:
         if timeout <= 0:
             self.close(FailureCode.TIMEOUT, f"the batch came with no time left: its timeout is {timeout:g} s")
             return
-        stop = scorer.start(replace(batch, timeout=timeout), self._keys, self._record)
+        if batch.timeout != timeout:
+            batch = replace(batch, timeout=timeout)
+        stop = scorer.start(batch, self._keys, self._record)
         if self.open_count:
             self._stop = stop
             message = f"not scored within the batch's timeout of {timeout:g} s"
@@ -256,13 +265,23 @@ class Work:
         """Indexes of the results that there are."""
         return [index for index, outcome in enumerate(self._outcomes) if outcome is not None]
 
-    def hand_over(self, indexes: Sequence[int]) -> list[ItemResult]:
+    def hand_over(self, indexes: Sequence[int]) -> list[Results]:
         """The results at `indexes`, on their way to the client."""
-        batch_id, ids, keys, seconds = self.batch_id, self._completion_ids, self._keys, self._seconds
+        ids, seconds = self._completion_ids, self._seconds
         count, handed, left = len(ids), self._handed, self._keys_to_hand
-        results: list[ItemResult] = []
+        results: list[Results] = []
+        last: tuple[int, float] | None = None
+        completion_ids: list[str] = []
+        outcomes: list[Outcome] = []
         for index in indexes:
             key, completion = divmod(index, count)
+            alike = key, seconds[index]
+            if alike != last:
+                last = alike
+                completion_ids, outcomes = [], []
+                results.append(
+                    Results(self.batch_id, self._keys[key], seconds[index], completion_ids, outcomes)
+                )
             if not handed[index]:
                 handed[index] = 1
                 left[completion] -= 1
@@ -271,7 +290,8 @@ class Work:
                     self._in_flight.count -= 1
             outcome = self._outcomes[index]
             assert outcome is not None
-            results.append(ItemResult(batch_id, ids[completion], keys[key], outcome, seconds[index]))
+            completion_ids.append(ids[completion])
+            outcomes.append(outcome)
         return results
 
     def _record(self, indexes: Sequence[int], outcomes: Sequence[Outcome], seconds: float) -> None:

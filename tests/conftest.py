@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 def own_logging() -> Iterator[None]:
     """A test that configures logging, by starting a service in this process, does it for itself alone."""
     structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
     yield
     structlog.reset_defaults()
 

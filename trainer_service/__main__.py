@@ -34,7 +34,7 @@ def main() -> int:
     configure_logging("trainer", settings.log_level)
 
     async def serve_runs(stop: asyncio.Event) -> None:
-        await serve(settings, LocalLauncher(), stop)
+        await serve(settings, LocalLauncher(unsloth_interpreter=settings.unsloth_python), stop)
 
     return run_service(serve_runs, die_with_stdin=die_with_stdin)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.trainer.v1 import trainer_service_pb2 as pb
+from plaudit.types.methods import HYPERPARAMETERS
 from plaudit.types.statuses import RunState
 from plaudit.types.validation import check_run_spec, parse_json_object, shown, violations_of
 from trainer_service.devices import Device
@@ -22,16 +24,20 @@ from trainer_service.journal import (
     CheckpointRemoved,
     CheckpointSaved,
     CompletionsWritten,
+    EvaluationFinished,
     JournalRecord,
     LogLine,
+    MemoryEstimated,
     ModelExported,
     PreflightFinished,
     RunError,
     RunStateChanged,
     StepCompleted,
 )
+from trainer_service.run_checks import AskedRun, CheckedRun
 from trainer_service.run_directory import ID_PATTERN, RunStart, check_artifact_path
 from trainer_service.supervision import RunView
+from trainer_service.token_counts import TokenCount, TokenCountRequest
 
 MAX_GRACE_SECONDS: Final = 24 * 3600.0
 
@@ -53,6 +59,8 @@ def run_start(request: pb.StartRunRequest, artifact_root: Path, secrets_dir: Pat
         uris = {"dataset.uri": spec.dataset.uri} | {
             f"init_checkpoints[{n}].uri": init.uri for n, init in enumerate(spec.init_checkpoints)
         }
+        if spec.eval_dataset is not None:
+            uris["eval_dataset.uri"] = spec.eval_dataset.uri
         for field, uri in uris.items():
             try:
                 check_artifact_path(uri)
@@ -155,6 +163,14 @@ def event_message(record: JournalRecord) -> pb.StreamRunEventsResponse:
                     step=step, uri=uri, row_count=row_count, size_bytes=size_bytes, sha256=sha256
                 )
             )
+        case EvaluationFinished(step, metrics, completions):
+            message.evaluation_finished.CopyFrom(
+                pb.EvaluationFinished(
+                    step=step,
+                    metrics=dict(metrics),
+                    completions=None if completions is None else pb.CompletionsWritten(**asdict(completions)),
+                )
+            )
         case LogLine(level, text, fields):
             record_json = json.dumps({**fields, "level": level, "message": text}, ensure_ascii=False)
             message.log_line.CopyFrom(pb.LogLine(record_json=record_json))
@@ -164,6 +180,8 @@ def event_message(record: JournalRecord) -> pb.StreamRunEventsResponse:
             message.model_exported.CopyFrom(
                 pb.ModelExported(step=step, model=_model_message(model), error=_error_message(error))
             )
+        case MemoryEstimated(estimate):
+            message.memory_estimated.CopyFrom(pb.MemoryEstimated(estimate_json=estimate.model_dump_json()))
     return message
 
 
@@ -204,6 +222,65 @@ def export_message(progress: ExportProgress) -> pb.ExportCheckpointResponse:
         error=None if result is None else _error_message(result.error),
         status_detail=progress.detail,
     )
+
+
+def check_request(request: pb.CheckRunRequest) -> AskedRun:
+    """What CheckRun asks of. Raises InvalidArgumentError with every wrong field."""
+    violations: list[FieldViolation] = []
+    if not request.base_model:
+        violations.append(FieldViolation("base_model", "is missing; name a model"))
+    dataset_uri = request.dataset_uri or None
+    if dataset_uri is not None:
+        try:
+            check_artifact_path(dataset_uri)
+        except ValueError as error:
+            violations.append(FieldViolation("dataset_uri", f"{shown(dataset_uri)} is refused: {error}"))
+    hyperparameters = None
+    if request.method not in HYPERPARAMETERS:
+        violations.append(
+            FieldViolation("method", f"{shown(request.method)} is none of {', '.join(HYPERPARAMETERS)}")
+        )
+    else:
+        model = HYPERPARAMETERS[request.method]
+        try:
+            hyperparameters = model.model_validate_json(request.hyperparameters_json or "{}")
+        except ValidationError as error:
+            violations.extend(violations_of(error, model, "hyperparameters_json"))
+    if hyperparameters is None or violations:
+        raise InvalidArgumentError(violations)
+    return AskedRun(request.base_model, hyperparameters, dataset_uri)
+
+
+def checked_message(checked: CheckedRun) -> pb.CheckRunResponse:
+    """What is known of a run that is not started, as it travels."""
+    return pb.CheckRunResponse(
+        estimate_json="" if checked.estimate is None else checked.estimate.model_dump_json(),
+        unknown_reason=checked.unknown_reason,
+        obstacles=[pb.Obstacle(field=o.field, message=o.message) for o in checked.obstacles],
+        warnings=checked.warnings,
+    )
+
+
+def token_request(request: pb.CountTokensRequest, artifact_root: Path) -> TokenCountRequest:
+    """What CountTokens asks for. Raises InvalidArgumentError with every wrong field."""
+    try:
+        return TokenCountRequest(
+            base_model=request.base_model,
+            dataset_uri=request.dataset_uri,
+            dataset_sha256=request.dataset_sha256,
+            row_count=request.row_count,
+            max_prompt_length=request.max_prompt_length,
+            artifact_root=artifact_root,
+        )
+    except ValidationError as error:
+        raise InvalidArgumentError(list(violations_of(error, TokenCountRequest))) from None
+
+
+def token_message(count: TokenCount) -> pb.CountTokensResponse:
+    """What has become of a count, as it travels."""
+    if count.statistics is not None:
+        return pb.CountTokensResponse(statistics=pb.TokenStatistics(**asdict(count.statistics)))
+    return pb.CountTokensResponse(error=_error_message(count.error))
 
 
 def _model_message(model: ExportedModel | None) -> pb.ExportedModel | None:

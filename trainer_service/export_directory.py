@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from plaudit.types.jobs import RunSpec
 from plaudit.types.statuses import ErrorCode
 from trainer_service.exported import ExportedModel, ModelForm, WeightType
+from trainer_service.files import write_whole
 from trainer_service.journal import RunError
 from trainer_service.run_directory import ID_PATTERN, check_artifact_path
 
@@ -60,7 +60,7 @@ def make_export_directory(folder: Path, request: ExportRequest) -> None:
     """Makes `folder` anew, with the request in it. Raises OSError. Blocks."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True)
-    _write(folder / _REQUEST_FILE, request.model_dump_json(indent=2))
+    write_whole(folder / _REQUEST_FILE, request.model_dump_json(indent=2))
 
 
 def read_request(folder: Path) -> ExportRequest:
@@ -70,7 +70,7 @@ def read_request(folder: Path) -> ExportRequest:
 
 def write_result(folder: Path, result: ExportResult) -> None:
     """Says what came of it."""
-    _write(folder / _RESULT_FILE, json.dumps(asdict(result), indent=2))
+    write_whole(folder / _RESULT_FILE, json.dumps(asdict(result), indent=2))
 
 
 def read_result(folder: Path) -> ExportResult | None:
@@ -84,12 +84,3 @@ def read_result(folder: Path) -> ExportResult | None:
         None if model is None else ExportedModel.of(model),
         None if error is None else RunError(ErrorCode(error["code"]), error["message"]),
     )
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import structlog
 
 from plaudit.errors import UnavailableError
+from plaudit.types.memory import MemoryEstimate
 from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import ErrorCode, RunState
 from trainer_service.exported import ExportedModel
@@ -106,6 +107,17 @@ class CompletionsWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationFinished:
+    """The policy after `step` (0: before the first) was evaluated on held-out prompts. Values of `metrics`
+    may be NaN; `completions` is None where none are kept.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    completions: CompletionsWritten | None
+
+
+@dataclass(frozen=True, slots=True)
 class LogLine:
     """A line for people, with structured `fields` that JSON can hold."""
 
@@ -130,15 +142,26 @@ class ModelExported:
     error: RunError | None
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryEstimated:
+    """What the run takes, now that its model and prompts are loaded; where it is too much, the failure comes
+    next.
+    """
+
+    estimate: MemoryEstimate
+
+
 JournalEntry: TypeAlias = (
     RunStateChanged
     | StepCompleted
     | CheckpointSaved
     | CheckpointRemoved
     | CompletionsWritten
+    | EvaluationFinished
     | LogLine
     | PreflightFinished
     | ModelExported
+    | MemoryEstimated
 )
 
 
@@ -165,6 +188,14 @@ class JournalSnapshot:
     error: RunError | None
     step: int
     total_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The last step of a run whose training is done, and whether the journal tells what came of its model."""
+
+    step: int
+    told_of_model: bool
 
 
 class JournalError(Exception):
@@ -317,6 +348,18 @@ class JournalReader:
             total_steps=step.total_steps if isinstance(step, StepCompleted) else 0,
         )
 
+    def finish(self) -> Finish | None:
+        """How far a run is whose training is done: every step, and the checkpoint of the last; else None."""
+        with self._lock, _reading():
+            step = _newest(self._connection, "step_completed")
+            checkpoint = _newest(self._connection, "checkpoint_saved")
+            model = _newest(self._connection, "model_exported")
+        if not isinstance(step, StepCompleted) or not isinstance(checkpoint, CheckpointSaved):
+            return None
+        if not step.step == step.total_steps == checkpoint.step:
+            return None
+        return Finish(step.step, told_of_model=model is not None)
+
     def close(self) -> None:
         """Closes the file."""
         with self._lock:
@@ -337,9 +380,11 @@ _KINDS: Final[dict[type[JournalEntry], str]] = {
     CheckpointSaved: "checkpoint_saved",
     CheckpointRemoved: "checkpoint_removed",
     CompletionsWritten: "completions_written",
+    EvaluationFinished: "evaluation_finished",
     LogLine: "log_line",
     PreflightFinished: "preflight_finished",
     ModelExported: "model_exported",
+    MemoryEstimated: "memory_estimated",
 }
 _CLASSES: Final = {kind: cls for cls, kind in _KINDS.items()}
 
@@ -387,6 +432,9 @@ def _encode(entry: JournalEntry) -> str:
         # A metric may be a scalar of an array library.
         metrics = {name: float(value) for name, value in entry.metrics.items()}
         return json.dumps({"step": entry.step, "total_steps": entry.total_steps, "metrics": metrics})
+    if isinstance(entry, EvaluationFinished):
+        values = {name: float(value) for name, value in entry.metrics.items()}
+        return json.dumps({**asdict(entry), "metrics": values})
     if isinstance(entry, LogLine):
         fields = json.dumps(dict(entry.fields), default=str)
         if len(fields) > MAX_TEXT_LENGTH:
@@ -405,15 +453,24 @@ def _encode(entry: JournalEntry) -> str:
         )
     if isinstance(entry, PreflightFinished):
         return entry.report.model_dump_json()
+    if isinstance(entry, MemoryEstimated):
+        return entry.estimate.model_dump_json()
     return json.dumps(asdict(entry))
 
 
 def _decode(kind: str, body: str) -> JournalEntry:
     if kind == "preflight_finished":
         return PreflightFinished(PreflightReport.model_validate_json(body))
+    if kind == "memory_estimated":
+        return MemoryEstimated(MemoryEstimate.model_validate_json(body))
     values: dict[str, Any] = json.loads(body)
     if kind == "state_changed":
         return RunStateChanged(RunState(values["state"]), _error(values["error"]), values["reason"])
+    if kind == "evaluation_finished":
+        written = values["completions"]
+        return EvaluationFinished(
+            values["step"], values["metrics"], None if written is None else CompletionsWritten(**written)
+        )
     if kind == "model_exported":
         model = values["model"]
         return ModelExported(

@@ -15,13 +15,15 @@ from plaudit.rpc import GrpcServer
 from plaudit.service import DataDirectory
 from plaudit.trainer.v1 import trainer_service_pb2 as pb
 from plaudit.trainer.v1 import trainer_service_pb2_grpc as pb_grpc
-from trainer_service.devices import find_devices
+from trainer_service.capabilities import find_capabilities
 from trainer_service.exports import Exports
-from trainer_service.launchers.local import EXPORT_COMMAND, LocalLauncher
+from trainer_service.launchers.local import EXPORT_COMMAND, TOKENS_COMMAND, LocalLauncher
 from trainer_service.launchers.port import Launcher
 from trainer_service.runs import RunRegistry
 from trainer_service.servicer import TrainerServicer
 from trainer_service.settings import TrainerSettings
+from trainer_service.token_counts import TokenCounts
+from trainer_service.unsloth import UnslothEnvironment
 
 log = structlog.get_logger(__name__)
 
@@ -45,12 +47,17 @@ async def running_service(settings: TrainerSettings, launcher: Launcher) -> Asyn
             linger_seconds=settings.linger_seconds,
         )
         exports = await Exports.open(state.path / "exports", LocalLauncher(EXPORT_COMMAND))
+        token_counts = await TokenCounts.open(state.path / "tokens", LocalLauncher(TOKENS_COMMAND))
+        capabilities = await find_capabilities()
+        unsloth = UnslothEnvironment(settings.unsloth_python, capabilities.devices)
         servicer = TrainerServicer(
             registry,
             exports,
+            token_counts,
             artifact_root=settings.artifacts,
             secrets_dir=settings.secrets.folder,
-            devices=await find_devices(),
+            capabilities=capabilities,
+            unsloth=unsloth,
             version=version("plaudit"),
         )
         server = GrpcServer(
@@ -67,6 +74,7 @@ async def running_service(settings: TrainerSettings, launcher: Launcher) -> Asyn
             await server.drain()
             # The journals are ended first, so that streams end with the runs' last entries.
             await exports.stop()
+            await token_counts.stop()
             await registry.stop()
             await server.stop(_STOP_SECONDS)
             registry.close()

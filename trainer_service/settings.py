@@ -34,6 +34,12 @@ class TrainerSettings(ServiceSettings):
     max_concurrent_runs: int = Field(
         default=1, ge=1, le=256, description="Runs that are held at once.", examples=[1]
     )
+    unsloth_python: Path | None = Field(
+        default=None,
+        description="Interpreter of an environment with unsloth and plaudit[trainer], in which jobs with "
+        "use_unsloth are run. null: such jobs are refused.",
+        examples=["/srv/unsloth/bin/python"],
+    )
     linger_seconds: float = Field(
         default=20.0,
         ge=0.0,

@@ -14,10 +14,13 @@ from plaudit.errors import UnavailableError
 from plaudit.types.statuses import ErrorCode, RunState
 from trainer_service.control import RunReport
 from trainer_service.journal import (
+    Finish,
+    JournalEntry,
     JournalError,
     JournalReader,
     JournalSnapshot,
     JournalWriter,
+    ModelExported,
     RunError,
     RunStateChanged,
 )
@@ -242,7 +245,11 @@ class Run:
                 await self._refresh()
                 if self.is_over:
                     return
-                await asyncio.to_thread(write_end, self._run_dir, end)
+                last: tuple[JournalEntry, ...] = (end,)
+                if self._asked_end is None:
+                    finish = await asyncio.to_thread(_read_finish, self._run_dir)
+                    last = last if finish is None else _end_without_model(finish, ended)
+                await asyncio.to_thread(write_end, self._run_dir, *last)
             except (UnavailableError, JournalError, OSError) as error:
                 self._unwritten_end = end
                 self._end_trouble = f"the run is over, but its journal cannot be ended: {error}"
@@ -256,10 +263,15 @@ def read_snapshot(run_dir: Path) -> JournalSnapshot:
         return reader.snapshot()
 
 
-def write_end(run_dir: Path, end: RunStateChanged) -> None:
-    """Ends a journal whose process is gone. Blocks."""
+def write_end(run_dir: Path, *last: JournalEntry) -> None:
+    """Ends a journal whose process is gone: the last of these entries is terminal. Blocks."""
     with JournalWriter(run_dir) as journal:
-        journal.append(end)
+        journal.append_all(last)
+
+
+def _read_finish(run_dir: Path) -> Finish | None:
+    with JournalReader(run_dir) as reader:
+        return reader.finish()
 
 
 def end_of_lost_run(*, cancelled: bool) -> RunStateChanged:
@@ -271,6 +283,29 @@ def end_of_lost_run(*, cancelled: bool) -> RunStateChanged:
 
 def _failed(code: ErrorCode, message: str) -> RunStateChanged:
     return RunStateChanged(RunState.FAILED, RunError(code, message))
+
+
+def _end_without_model(finish: Finish, ended: ProcessExit) -> tuple[JournalEntry, ...]:
+    """The last entries of a run that died when its training was done: that is not lost with the model."""
+    completed = RunStateChanged(RunState.COMPLETED)
+    if finish.told_of_model:
+        return (completed,)
+    death = _death_of(ended).error
+    assert death is not None
+    if ended.out_of_memory:
+        error = RunError(
+            ErrorCode.OUT_OF_MEMORY,
+            "memory ran out while the model was exported, and the kernel killed the process. Every step is "
+            "done and the checkpoint is complete: export it again once memory is free (plaudit model "
+            "export), or on a trainer with more of it, or download the checkpoint itself",
+        )
+    else:
+        error = RunError(
+            death.code,
+            f"the process died while the model was exported: {death.message}. Every step is done and the "
+            "checkpoint is complete: export it again (plaudit model export), or download the checkpoint",
+        )
+    return ModelExported(finish.step, None, error), completed
 
 
 def _death_of(ended: ProcessExit) -> RunStateChanged:

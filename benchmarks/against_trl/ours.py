@@ -35,6 +35,7 @@ def main(work: Work) -> None:
         def __init__(self, **arguments: Any) -> None:
             super().__init__(**arguments)
             self._turns = StepTurns(self, work, reports)
+            self._turns.time(self, "_pass_ahead", "policy_forward")
 
         def _send_to_scorer(self, row: FinishedRow) -> None:
             super()._send_to_scorer(row)

@@ -23,8 +23,9 @@ from transformers import (
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from against_trl.lengths import PlannedEnds
+from against_trl.memory import TensorWeigher, resident_bytes
 from against_trl.reward import scoring_seconds
-from against_trl.work import RESPONSE_LENGTH, STAGES, Work, planned_lengths
+from against_trl.work import RESPONSE_LENGTH, STAGES, WEIGH, Work, planned_lengths
 
 
 def own_stdout() -> TextIO:
@@ -35,7 +36,7 @@ def own_stdout() -> TextIO:
 
 
 class StepTurns(TrainerCallback):
-    """Takes one training step for each line of stdin, and reports where its time went.
+    """Takes one training step for each line of stdin, and reports where time went, and memory.
 
     A turn is everything from one step's end to the next one's: reading data, logging and journals are in it.
     Add it last, so that what other callbacks do at the end of a step is in it as well.
@@ -51,6 +52,8 @@ class StepTurns(TrainerCallback):
         self._finished_at: dict[int, float] = {}
         self._optimizer_began = (0.0, 0.0)
         self._began = (0.0, 0.0)
+        self._weigher: TensorWeigher | None = None
+        self._resident_at_start = 0
         PlannedEnds(
             model,
             lengths_B=planned_lengths(work.lengths),
@@ -68,6 +71,10 @@ class StepTurns(TrainerCallback):
         clock.time(trainer.accelerator, "backward", lambda: "backward")
         trainer.add_callback(self)
 
+    def time(self, trainer: GRPOTrainer, method: str, stage: str) -> None:
+        """Counts one more method of the trainer towards a stage."""
+        self._clock.time(trainer, method, lambda: stage)
+
     def note_finished(self, index: int) -> None:
         """Completion `index` of the step was sent to be scored."""
         self._finished_at[index] = time.perf_counter() - self._began[0]
@@ -75,6 +82,7 @@ class StepTurns(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
+        self._resident_at_start = resident_bytes()
         self._say({"event": "ready"})
         self._await_turn()
 
@@ -110,16 +118,20 @@ class StepTurns(TrainerCallback):
                 "scoring_seconds": sum(scoring),
                 "queue": [(at, scoring[index]) for index, at in self._finished_at.items()],
                 "score_wait_began": self._clock.last_began["score_wait"] - self._began[0],
-                "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "peak_rss_bytes": (peak := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024),
+                "added_rss_bytes": peak - self._resident_at_start,
+                "peak_tensor_bytes": None if self._weigher is None else self._weigher.stop(),
             }
         )
         if state.global_step < state.max_steps:
             self._await_turn()
 
     def _await_turn(self) -> None:
-        if not sys.stdin.readline():
+        asked = sys.stdin.readline().strip()
+        if not asked:
             # Nobody asks for more: there is nothing to save.
             os._exit(0)
+        self._weigher = TensorWeigher() if asked == WEIGH else None
         self._clock.reset()
         self._completions = []
         self._finished_at.clear()
@@ -134,23 +146,28 @@ class StepTurns(TrainerCallback):
 
 
 class StageClock:
-    """Adds up wall time, and processor time of this thread, by stage."""
+    """Adds up wall time, and processor time of this thread, by stage.
+
+    A stage inside another one counts for itself alone: the policy's pass is taken before rewards are waited
+    for. `last_began` says when a stage was last entered, or gone on with after an inner one.
+    """
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.thread_seconds: defaultdict[str, float] = defaultdict(float)
         self.last_began: dict[str, float] = {}
+        self._began = 0.0
+        self._inner = (0.0, 0.0)
 
     def reset(self) -> None:
         """Begins anew."""
         self.seconds.clear()
         self.thread_seconds.clear()
 
-    def add(self, stage: str, began: tuple[float, float]) -> None:
-        """Adds the time since `began`: perf_counter, thread_time."""
-        self.last_began[stage] = began[0]
-        self.seconds[stage] += time.perf_counter() - began[0]
-        self.thread_seconds[stage] += time.thread_time() - began[1]
+    def add(self, stage: str, began: tuple[float, float], inner: tuple[float, float] = (0.0, 0.0)) -> None:
+        """Adds the time since `began`, less that of stages inside: perf_counter, thread_time."""
+        self.seconds[stage] += time.perf_counter() - began[0] - inner[0]
+        self.thread_seconds[stage] += time.thread_time() - began[1] - inner[1]
 
     def time(
         self,
@@ -163,9 +180,15 @@ class StageClock:
         method = getattr(owner, name)
 
         def timed(*args: Any, **kwargs: Any) -> Any:
+            outer, self._inner = self._inner, (0.0, 0.0)
             began = time.perf_counter(), time.thread_time()
+            self._began = began[0]
             result = method(*args, **kwargs)
-            self.add(stage(), began)
+            name_of_stage = stage()
+            self.last_began[name_of_stage] = self._began
+            self.add(name_of_stage, began, self._inner)
+            self._began = time.perf_counter()
+            self._inner = outer[0] + self._began - began[0], outer[1] + time.thread_time() - began[1]
             note(result)
             return result
 

@@ -34,6 +34,9 @@ _STOP_CHANCE = 0.02
 STAGES = ("generation", "reference_forward", "policy_forward", "backward", "score_wait", "optimizer")
 """What is timed of a step, in its order but for score_wait; what is left over is `rest`."""
 
+WEIGH = "weigh"
+"""What a side is told to take a turn in which its tensors are weighed, which takes too long to be timed."""
+
 Lengths: TypeAlias = Literal["ragged", "even"]
 Pace: TypeAlias = Literal["quick", "slow"]
 

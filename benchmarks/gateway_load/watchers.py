@@ -6,6 +6,7 @@ python -m gateway_load.watchers HTTP_ADDRESS GRPC_ADDRESS JOB_ID CURSOR SSE_COUN
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import sys
@@ -18,7 +19,6 @@ from plaudit.gateway.v1 import training_job_service_pb2 as pb
 from plaudit.gateway.v1.training_job_service_pb2_grpc import TrainingJobServiceStub
 from plaudit.rpc import open_channel
 
-_READ_BYTES: Final = 256 * 1024
 _CONNECTING_AT_ONCE: Final = 50
 _CHANNELS: Final = 4
 _STEP_AND_CLOCK: Final = re.compile(rb'"step":(\d+),[^\n]*?"' + CLOCK.encode() + rb'":([0-9.e+]+)')
@@ -44,20 +44,41 @@ class Watcher:
         self.seen.append((written_at, now - written_at))
 
 
+class SseReader(asyncio.Protocol):
+    """Reads server-sent events for ever. It does no more than it must, for each of a thousand readers takes
+    processor time that the gateway would have.
+    """
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._rest = b""
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes) -> None:
+        """Notes the steps of which the whole line is there."""
+        now = time.time()
+        data = self._rest + data
+        end = data.rfind(b"\n") + 1
+        self._rest = data[end:]
+        for step, written_at in _STEP_AND_CLOCK.findall(data, 0, end):
+            self._watcher.take(int(step), float(written_at), now)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Ends the watch."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
 async def watch_sse(watcher: Watcher, address: str, path: str) -> None:
-    """Reads server-sent events for ever."""
+    """Watches until the stream ends."""
     host, _, port = address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), limit=_READ_BYTES)
+    loop = asyncio.get_running_loop()
+    transport, reader = await loop.create_connection(lambda: SseReader(watcher), host, int(port))
     try:
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
-        rest = b""
-        while data := await reader.read(_READ_BYTES):
-            now = time.time()
-            whole, end, rest = (rest + data).rpartition(b"\n")
-            for step, written_at in _STEP_AND_CLOCK.findall(whole + end):
-                watcher.take(int(step), float(written_at), now)
+        transport.write(f"GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
+        await reader.ended
     finally:
-        writer.close()
+        transport.close()
 
 
 async def watch_grpc(watcher: Watcher, stub: TrainingJobServiceStub, job_id: str, cursor: str) -> None:
@@ -86,17 +107,21 @@ async def main(arguments: Sequence[str]) -> None:
         tasks.add(asyncio.create_task(watch_grpc(watcher, stub, job_id, cursor)))
     for watcher in (*by_sse, *by_grpc):
         await watcher.began.wait()
+    # A collection would stop all readers, and count as lateness of what comes meanwhile.
+    gc.disable()
     say(event="ready")
     while await asyncio.to_thread(sys.stdin.readline):
         for watcher in (*by_sse, *by_grpc):
             watcher.seen.clear()
-        begin = time.time()
+        begin, used = time.time(), time.process_time()
         await asyncio.sleep(float(seconds))
         await all_beyond((*by_sse, *by_grpc), begin + float(seconds))
+        busy = (time.process_time() - used) / (time.time() - begin)
         ended = sum(task.done() for task in tasks)
         say(
             event="turn",
             seconds=time.time() - begin,
+            busy=busy,
             sse=latencies(by_sse, begin, float(seconds)),
             grpc=latencies(by_grpc, begin, float(seconds)),
             broken=sum(watcher.broken for watcher in (*by_sse, *by_grpc)) + ended,

@@ -101,6 +101,13 @@ def _figures(turns: dict[str, list[Turn]], megabytes: float, busy: list[float]) 
     every = [*turns["without"], *turns["with"]]
     share = Spread.of(busy)
     yield Figure("gateway/watchers/cpu", share.median, "processors that the gateway keeps busy", spread=share)
+    readers = Spread.of([turn["busy"] for turn in every])
+    yield Figure(
+        "gateway/watchers/readers_cpu",
+        readers.median,
+        "processors that readers keep busy",
+        spread=readers,
+    )
     yield Figure("gateway/watchers/memory", megabytes, "MiB more than without watchers", goal=GOAL_MEGABYTES)
     yield Figure(
         "gateway/watchers/out_of_order",

@@ -97,8 +97,9 @@ class _Program:
 class Side:
     """One side of a comparison: a process that works only when it is its turn.
 
-    It says `{"event": "ready"}` when it can begin, and then, for every line `go` on its stdin, does one turn
-    and says `{"event": "turn", ...}` with what it measured. It ends when its stdin closes.
+    It says `{"event": "ready"}` when it can begin, and then, for every line on its stdin, does one turn (of
+    the kind that the line names, as a rule `go`) and says `{"event": "turn", ...}` with what it measured. It
+    ends when its stdin closes.
     """
 
     def __init__(
@@ -120,9 +121,9 @@ class Side:
         """Waits until the side can begin; returns what it said then. Raises ProgramFailedError."""
         return self._hear("ready", _START_SECONDS)
 
-    def take_turn(self) -> Turn:
+    def take_turn(self, kind: str = "go") -> Turn:
         """Lets the side do one turn and returns what it measured. Raises ProgramFailedError."""
-        self._program.say("go")
+        self._program.say(kind)
         return self._hear("turn", _TURN_SECONDS)
 
     def _hear(self, event: str, seconds: float) -> Turn:

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from gateway.access.callers import Caller
-from gateway.jobs.job import Page
+from gateway.pages import Page, page_size
 from gateway.store import Store
 from gateway.store.audit import AuditEntry
 from plaudit.errors import InvalidArgumentError
@@ -21,7 +21,6 @@ log = structlog.get_logger(__name__)
 
 KEPT: Final = 100_000
 _DEFAULT_PAGE: Final = 50
-_LARGEST_PAGE: Final = 500
 _LONGEST_TEXT: Final = 300
 _OK: Final = "ok"
 
@@ -76,15 +75,11 @@ class AuditLog:
 
     async def page(self, *, limit: int = 0, page_token: str = "") -> Page[AuditEntry]:
         """Entries, newest first. `limit` 0 is 50, above 500 is 500."""
-        if limit < 0:
-            raise InvalidArgumentError.of(
-                "page_size", f"{limit} is below 0; leave it out for {_DEFAULT_PAGE}"
-            )
+        size = page_size(limit, _DEFAULT_PAGE)
         if page_token and not (page_token.isascii() and page_token.isdecimal() and len(page_token) < 19):
             raise InvalidArgumentError.of(
                 "page_token", f"{shown(page_token)} is none that was given out; list again from the start"
             )
-        size = min(limit or _DEFAULT_PAGE, _LARGEST_PAGE)
         async with self._store.snapshot() as session:
             found = await session.audit.page(before=int(page_token) if page_token else None, limit=size + 1)
         entries = found[:size]

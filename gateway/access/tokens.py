@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +12,7 @@ import structlog
 
 from gateway.access.callers import current_caller_name
 from gateway.access.secret import digest_of, new_secret
+from gateway.names import name_violations
 from gateway.store import Session, Store
 from gateway.store.ids import new_id
 from gateway.store.tokens import StoredToken
@@ -29,7 +29,6 @@ from plaudit.types.validation import shown
 log = structlog.get_logger(__name__)
 
 MOST_TOKENS: Final = 1_000
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
@@ -164,15 +163,7 @@ async def insert_token(session: Session, token: StoredToken) -> None:
 def _violations(
     name: str, role: Role | None, expires_at: datetime | None, now: datetime
 ) -> list[FieldViolation]:
-    violations = []
-    if not _NAME.fullmatch(name):
-        violations.append(
-            FieldViolation(
-                "name",
-                f"{shown(name)} is refused: a name has 1 to 63 small letters, digits, underscores and "
-                'dashes, and starts with a letter; for example "ci-runner"',
-            )
-        )
+    violations = name_violations(name, "ci-runner")
     if role is None:
         violations.append(
             FieldViolation("role", f"is missing; it is one of {', '.join(role.value for role in Role)}")

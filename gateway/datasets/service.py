@@ -21,7 +21,7 @@ from gateway.datasets.normal_form import StoredRows, write_normal_form
 from gateway.datasets.previews import RowPreview, read_page
 from gateway.datasets.rows import Row, row_of
 from gateway.datasets.uploads import ReceivedFile, check_free_space
-from gateway.jobs.job import Page
+from gateway.pages import Page, page_size
 from gateway.store import Store
 from gateway.store.datasets import StoredDataset
 from plaudit.errors import (
@@ -39,7 +39,6 @@ DEFAULT_MAX_UPLOAD_BYTES: Final = 2 * 1000**3
 MAX_UPLOADS_AT_ONCE: Final = 4
 
 _DEFAULT_PAGE: Final = 20
-_LARGEST_PAGE: Final = 500
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ID: Final = re.compile(r"ds_[0-9a-f]{32}")
 
@@ -84,7 +83,7 @@ class DatasetService:
         """Datasets, newest first. `limit` 0 is 20, above 500 is 500. `after` is the id of the last dataset of
         the page before, which is also that page's `next_page_token`.
         """
-        size = _page_size(limit)
+        size = page_size(limit, _DEFAULT_PAGE)
         async with self._store.snapshot() as session:
             last = await session.datasets.find(after) if after else None
             if after and last is None:
@@ -99,7 +98,7 @@ class DatasetService:
 
         `page_token` is the number of the row to begin with, from 0.
         """
-        size = _page_size(limit)
+        size = page_size(limit, _DEFAULT_PAGE)
         start = _row_number(page_token)
         dataset = await self.get(id_or_name)
         path = self._root / dataset.uri
@@ -264,12 +263,6 @@ def check_upload(name: str, file_format: str = "") -> None:
         )
     if violations:
         raise InvalidArgumentError(violations)
-
-
-def _page_size(limit: int) -> int:
-    if limit < 0:
-        raise InvalidArgumentError.of("page_size", f"{limit} is below 0; leave it out for {_DEFAULT_PAGE}")
-    return min(limit or _DEFAULT_PAGE, _LARGEST_PAGE)
 
 
 def _row_number(page_token: str) -> int:

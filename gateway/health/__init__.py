@@ -3,7 +3,7 @@
 docs/alerts.md says what each kind rests on.
 """
 
-from gateway.health.episodes import Verdict, judge
+from gateway.health.episodes import Verdict, judge, judge_evaluation
 from gateway.health.findings import Episode, Finding
 from gateway.health.series import Evaluation, Rows, SeriesView
 from gateway.health.setting import JobSetting, RewardSetting, setting_of, watched_metrics
@@ -22,6 +22,7 @@ __all__ = [
     "Verdict",
     "Window",
     "judge",
+    "judge_evaluation",
     "setting_of",
     "watched_metrics",
 ]

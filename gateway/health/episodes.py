@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.health.canaries import REWARD_FOOLED
 from gateway.health.findings import SEVERITIES, Detector, Episode, Finding
 from gateway.health.hacking import REWARD_HACKING
 from gateway.health.policy import KL_BLOWUP, LENGTH_EXPLOSION, POLICY_COLLAPSE
@@ -25,6 +26,7 @@ _OF_GRPO: Final[tuple[Detector, ...]] = (
     REWARD_HACKING,
     KL_BLOWUP,
 )
+_OF_EVALUATIONS: Final[tuple[Detector, ...]] = (REWARD_HACKING, REWARD_FOOLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +42,23 @@ def judge(view: SeriesView, setting: JobSetting, episodes: Iterable[Episode]) ->
 
     Of the same series and episodes it says the same, whenever it is asked.
     """
+    detectors = _OF_GRPO if setting.is_grpo else _OF_ALL
+    due = [detector for detector in detectors if view.begins_rollout or not detector.of_rollouts]
+    return _judge(due, view, setting, episodes)
+
+
+def judge_evaluation(view: SeriesView, setting: JobSetting, episodes: Iterable[Episode]) -> Verdict:
+    """Judges an evaluation after the newest step, whose judgement comes before it, as `judge` does."""
+    return _judge(_OF_EVALUATIONS, view, setting, episodes)
+
+
+def _judge(
+    detectors: Sequence[Detector], view: SeriesView, setting: JobSetting, episodes: Iterable[Episode]
+) -> Verdict:
     going_on = {(episode.kind, episode.subject): episode for episode in episodes}
     raised: list[Finding] = []
     ended: list[Episode] = []
-    for detector in _OF_GRPO if setting.is_grpo else _OF_ALL:
-        if detector.of_rollouts and not view.begins_rollout:
-            continue
+    for detector in detectors:
         found = {finding.subject: finding for finding in detector.find(view, setting)}
         for subject, finding in found.items():
             episode = going_on.get((detector.kind, subject))

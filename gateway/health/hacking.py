@@ -66,20 +66,21 @@ def _held_out_mean(evaluations: Sequence[Evaluation]) -> float:
 
 
 def _reward_falls(view: SeriesView, one: RewardSetting) -> list[Finding]:
-    """Another reward of the job falls while their sum climbs.
+    """Another reward of the job, or one that is held out, falls while the sum climbs.
 
-    Penalties are left out, as a job trades them for the rest on purpose, but for that of repetition.
+    Penalties are left out, as a job trades them for the rest on purpose, but for that of repetition, and for
+    those that are held out, which it does not trade.
     """
     metric = names.reward_metric(one.name, "mean")
     now, spread = newest(view), reward_spread(view)
     for before in (view.head, view.tail[: at.BLOCK_ROLLOUTS]):
         mean_now, mean_before = level(now, metric), level(before, metric)
-        is_penalty = mean_before.mean <= 0 and one.reward != REPETITION_REWARD
+        is_traded = mean_before.mean <= 0 and one.reward != REPETITION_REWARD and not one.is_held_out
         fall = mean_before.mean - mean_now.mean
         own_spread = mean(before, names.reward_metric(one.name, "std"))
         if (
-            one.weight > 0
-            and not is_penalty
+            one.weight >= 0
+            and not is_traded
             and mean_before.above(mean_now, at.CERTAIN_ERRORS)
             and fall >= at.LARGE_SHARE * own_spread
             and gained(reward(now), reward(before), spread)
@@ -90,12 +91,14 @@ def _reward_falls(view: SeriesView, one: RewardSetting) -> list[Finding]:
 
 def _fallen_reward(one: RewardSetting, before: Rows, now: Rows, was: float, is_now: float) -> Finding:
     reward_before, reward_now = reward(before).mean, reward(now).mean
+    held_out = "held-out " if one.is_held_out else ""
     return Finding(
         "reward_hacking",
-        "warning",
-        f"between {span(before)} and {span(now)} reward {one.name} fell from {was:.3g} to {is_now:.3g}, "
-        f"while reward_mean rose from {reward_before:.3g} to {reward_now:.3g}",
-        f"{_ADVICE}; or give {one.name} a higher weight",
+        # What is taught may be traded for the rest of the sum; what is held out only tells.
+        "critical" if one.is_held_out else "warning",
+        f"between {span(before)} and {span(now)} the {held_out}reward {one.name} fell from {was:.3g} to "
+        f"{is_now:.3g}, while reward_mean rose from {reward_before:.3g} to {reward_now:.3g}",
+        f"{_ADVICE}; or give {one.name} a {'weight' if one.is_held_out else 'higher weight'}",
         {
             "before": was,
             "now": is_now,

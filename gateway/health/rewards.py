@@ -67,14 +67,20 @@ def _find_failures(view: SeriesView, setting: JobSetting) -> list[Finding]:
         finding
         for reward in setting.rewards
         for finding in _failures(
-            recent, names.reward_metric(reward.name, "failed_fraction"), f"reward {reward.name}", reward.name
+            recent,
+            names.reward_metric(reward.name, "failed_fraction"),
+            f"reward {reward.name}",
+            reward.name,
+            is_held_out=reward.is_held_out,
         )
     ]
     # Several rewards that each fail on a few may leave many completions unscored.
     return of_rewards or _failures(recent, names.UNSCORED_FRACTION, "at least one reward", "")
 
 
-def _failures(recent: Rows, metric: str, who: str, subject: str) -> list[Finding]:
+def _failures(
+    recent: Rows, metric: str, who: str, subject: str, *, is_held_out: bool = False
+) -> list[Finding]:
     shares = [row.get(metric, math.nan) for _, row in recent]
     newest, share = shares[-1], mean(recent, metric)
     lasting = (
@@ -90,8 +96,13 @@ def _failures(recent: Rows, metric: str, who: str, subject: str) -> list[Finding
     return [
         Finding(
             "reward_failures",
-            "critical" if is_most else "warning",
-            f"{who} failed on {told:.0%} of the completions of {place}; they move nothing",
+            "critical" if is_most and not is_held_out else "warning",
+            f"{who} failed on {told:.0%} of the completions of {place}; "
+            + (
+                "it is held out, so that they are learnt from all the same"
+                if is_held_out
+                else "they move nothing"
+            ),
             "see the job's log for the causes and plaudit reward-server list for the servers; where they are "
             "too slow raise timeout_seconds of the reward, or give it more replicas",
             {"failed_fraction": told, "rollouts": float(len(recent))},

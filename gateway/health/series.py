@@ -26,22 +26,23 @@ class SeriesView:
     """What a job's series are like after its newest step.
 
     `head` are the first rollouts of the job and `tail` the newest ones, by the first step of each: the two
-    may overlap. `steps` are the newest steps, one by one. `evaluations` are all so far, where the newest of
-    them came since the step before, else none: they are judged when they come. `begins_rollout`: whether the
-    newest step is the first on its rollout.
+    may overlap. `steps` are the newest steps, one by one. Where an evaluation is judged, `evaluation` are its
+    metrics, and `evaluations` all so far, else they are empty: each is judged when it comes, after its step.
+    `begins_rollout`: whether the newest step is the first on its rollout.
     """
 
     head: Rows
     tail: Rows
     steps: Rows
     evaluations: Sequence[Evaluation]
+    evaluation: Mapping[str, float]
     rollout_count: int
     begins_rollout: bool
 
     @property
     def step(self) -> int:
-        """The newest step."""
-        return self.steps[-1][0]
+        """The newest step; 0 before the first one."""
+        return self.steps[-1][0] if self.steps else 0
 
 
 @dataclass(frozen=True, slots=True)

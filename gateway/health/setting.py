@@ -21,6 +21,11 @@ class RewardSetting:
     reward: str
     weight: float
 
+    @property
+    def is_held_out(self) -> bool:
+        """Whether it is scored and shown, and never taught."""
+        return self.weight == 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class JobSetting:

@@ -113,6 +113,13 @@ LENGTH_DRIFT: Final = 4.0
 LENGTH_DRIFT_TOKENS: Final = 64
 LENGTH_DRIFT_BACK: Final = 3.0
 
+# reward_fooled
+CANARIES_PASS: Final = 0.2
+"""Share of an evaluation's canaries, which are ten: one may hit upon an answer by chance. One that is let
+pass on both prompts is no chance."""
+CANARIES_PASS_MOST: Final = 0.5
+"""Share from which the reward tells hardly anything apart from work."""
+
 # non_finite
 NON_FINITE_STEPS: Final = 20
 """Steps (not rollouts) that are looked at, and that must be finite for the alert to be over."""

@@ -56,14 +56,19 @@ class Window:
             if len(self._head) < HEAD_ROLLOUTS:
                 self._head.append((step, metrics))
 
-    def view(self, evaluations: Sequence[Evaluation] = ()) -> SeriesView:
-        """What there is to judge after the newest step."""
+    def view(
+        self, evaluations: Sequence[Evaluation] = (), evaluation: Mapping[str, float] | None = None
+    ) -> SeriesView:
+        """What there is to judge after the newest step; of an evaluation after it, all so far and its own
+        metrics.
+        """
         done = self.newest_step - 1
         return SeriesView(
             head=tuple(self._head),
             tail=tuple(self._tail),
             steps=tuple(self._steps),
             evaluations=evaluations,
+            evaluation=evaluation or {},
             rollout_count=done // self._setting.num_iterations + 1,
             begins_rollout=done % self._setting.num_iterations == 0,
         )

@@ -1,4 +1,4 @@
-"""Watches the series of a job as its steps are taken in: raises alerts, ends them, and stops the job."""
+"""Watches the series of a job as steps and evaluations come in: raises alerts, ends them, stops the job."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from gateway.health import (
     Finding,
     JobSetting,
     Rows,
+    Verdict,
     Window,
     judge,
+    judge_evaluation,
     setting_of,
     watched_metrics,
 )
@@ -53,13 +55,34 @@ class AlertWatch:
         if self._window is None or self._window.newest_step != step - 1:
             self._window = await self._read_window(setting, step - 1)
         self._window.add(step, metrics)
-        evaluations = await self._new_evaluations(setting, step, metrics)
         going_on = await self._session.alerts.going_on(self._job_key)
-        verdict = judge(
-            self._window.view(evaluations),
-            setting,
-            [Episode(alert.kind, alert.subject, alert.severity, alert.evidence) for alert in going_on],
-        )
+        verdict = judge(self._window.view(), setting, _episodes(going_on))
+        return await self._tell(record, verdict, going_on, step, time)
+
+    async def after_evaluation(
+        self, record: JobRecord, step: int, metrics: Mapping[str, float], time: datetime
+    ) -> JobRecord:
+        """Judges the evaluation after `step`, whose metrics these are and are stored; returns the job as
+        it is then.
+        """
+        setting = setting_of(record.job.spec)
+        if not setting.is_grpo:
+            return record
+        if self._window is None or self._window.newest_step != step:
+            self._window = await self._read_window(setting, step)
+        view = self._window.view(await self._evaluations(setting, step), metrics)
+        going_on = await self._session.alerts.going_on(self._job_key)
+        verdict = judge_evaluation(view, setting, _episodes(going_on))
+        return await self._tell(record, verdict, going_on, step, time)
+
+    async def _tell(
+        self,
+        record: JobRecord,
+        verdict: Verdict,
+        going_on: Sequence[JobAlert],
+        step: int,
+        time: datetime,
+    ) -> JobRecord:
         for episode in verdict.ended:
             await self._end(record, episode, step, time)
         for finding in verdict.raised:
@@ -115,26 +138,18 @@ class AlertWatch:
             every=every,
         )
 
-    async def _new_evaluations(
-        self, setting: JobSetting, step: int, metrics: Mapping[str, float]
-    ) -> Sequence[Evaluation]:
-        """The newest evaluations, where one of them came on the newest rollout or since the one before."""
-        if not setting.is_grpo:
-            return ()
+    async def _evaluations(self, setting: JobSetting, step: int) -> Sequence[Evaluation]:
+        """The newest evaluations up to that after `step`; those of which nothing was scored, or before which
+        nothing was, are left out.
+        """
         points = await self._session.points.series(
             self._job_key, EVAL_REWARD_MEAN, self._line, from_step=1, to_step=step, max_points=5000
         )
-        held_out = {point.step: point.value for point in points}
-        if EVAL_REWARD_MEAN in metrics:
-            held_out[step] = metrics[EVAL_REWARD_MEAN]
-        held_out = {step: value for step, value in held_out.items() if math.isfinite(value)}
-        newest = sorted(held_out)[-_EVALUATIONS:]
-        if not newest or newest[-1] < step - setting.num_iterations:
-            return ()
+        newest = [point for point in points if math.isfinite(point.value)][-_EVALUATIONS:]
         return [
-            Evaluation(at, held_out[at], trained)
-            for at in newest
-            if (trained := await self._trained_up_to(at, setting)) is not None
+            Evaluation(point.step, point.value, trained)
+            for point in newest
+            if (trained := await self._trained_up_to(point.step, setting)) is not None
         ]
 
     async def _trained_up_to(self, step: int, setting: JobSetting) -> float | None:
@@ -150,3 +165,7 @@ class AlertWatch:
         )
         values = [row[REWARD_MEAN] for _, row in rows if math.isfinite(row[REWARD_MEAN])]
         return sum(values) / len(values) if values else None
+
+
+def _episodes(alerts: Sequence[JobAlert]) -> list[Episode]:
+    return [Episode(alert.kind, alert.subject, alert.severity, alert.evidence) for alert in alerts]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from gateway.jobs.job import Page
+from gateway.pages import Page
 from gateway.store.completions import CompletionFile
 from plaudit.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from plaudit.types.scoring import ChatMessage, Completion, FinishReason, Prompt

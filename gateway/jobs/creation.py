@@ -19,12 +19,14 @@ from gateway.jobs.requests import (
     NO_EFFECT,
     JobRequest,
     clone_data,
+    continued,
     inherited_from,
     read_job_request,
     with_functions,
 )
 from gateway.jobs.starts import CheckpointSources
 from gateway.jobs.submission import Submission, check_submission
+from gateway.jobs.trainer_questions import JobCheck, JobChecks, NoTrainers
 from gateway.store import Session, Store
 from gateway.store.ids import new_id
 from gateway.store.requests import KnownRequest
@@ -56,8 +58,12 @@ class JobCreation:
         *,
         on_change: Callable[[], None],
         open_jobs_per_token: int | None = None,
+        job_checks: JobChecks | None = None,
     ) -> None:
-        """`on_change` is called after a job was queued. `open_jobs_per_token` None is unbounded."""
+        """`on_change` is called after a job was queued. `open_jobs_per_token` None is unbounded.
+        `job_checks` None: there are no trainers to ask.
+        """
+        self._job_checks = job_checks or NoTrainers()
         self._open_jobs_per_token = open_jobs_per_token
         self._store = store
         self._datasets = datasets
@@ -103,6 +109,8 @@ class JobCreation:
     async def _create(self, request: JobRequest, request_id: str | None, *, validate_only: bool) -> Job:
         spec_data, notes = await self._resolved(request)
         submission = await self._checked(request, spec_data)
+        check = await self._asked_of_trainers(request, submission)
+        notes.extend(_notes_of(check))
         start, spec = submission.start, submission.spec
         if start is not None:
             # Which checkpoint it is stands from now on, whatever the other job does.
@@ -117,6 +125,7 @@ class JobCreation:
             gpu_requested=request.gpu_requested,
             requires_heartbeat=request.requires_heartbeat,
             created_by=current_caller_name(),
+            memory=check.memory,
         )
         if validate_only:
             return job
@@ -156,9 +165,8 @@ class JobCreation:
         if record is None or not record.job.spec.rewards:
             return request.spec_data, notes
         assert isinstance(request.spec_data, Mapping)
-        rewards = [binding.model_dump(mode="json") for binding in record.job.spec.rewards]
         notes.append(LogLine("info", f"the rewards are those of {source}, which this job starts from"))
-        return {**request.spec_data, "rewards": rewards}, notes
+        return continued(request.spec_data, record.job.spec.model_dump(mode="json")), notes
 
     async def _with_functions(self, request: JobRequest) -> object:
         """The spec's data with the sources of the uploaded functions. Raises NotFoundError, or
@@ -202,6 +210,17 @@ class JobCreation:
             raise request.refusal([])
         return submission
 
+    async def _asked_of_trainers(self, request: JobRequest, submission: Submission) -> JobCheck:
+        """What trainers say of a job in which nothing else is wrong. Raises InvalidArgumentError."""
+        dataset = await self._datasets.find(submission.dataset_id)
+        if dataset is None:
+            # It was deleted just now, which is told where the job is stored.
+            return JobCheck()
+        check = await self._job_checks.check_job(submission.spec, dataset)
+        if check.violations:
+            raise request.refusal(check.violations)
+        return check
+
     @contextlib.asynccontextmanager
     async def _one_at_a_time(self, request_id: str | None) -> AsyncIterator[None]:
         """Lets the repetitions of a request wait for the first one instead of checking it all over."""
@@ -226,11 +245,28 @@ def unknown_job(job_id: str) -> NotFoundError:
     return NotFoundError(f"there is no training job {shown(job_id)}; list the jobs to see their ids")
 
 
+def _notes_of(check: JobCheck) -> list[LogLine]:
+    """What is told of it in the job's events."""
+    notes = [LogLine("warning", warning) for warning in check.warnings]
+    if check.memory is not None:
+        notes.append(LogLine("info", f"memory: {check.memory.describe()}", check.memory.model_dump_json()))
+    elif check.unknown_reason:
+        notes.append(
+            LogLine("info", f"memory: not known before the run has loaded its model ({check.unknown_reason})")
+        )
+    return notes
+
+
 async def _insert(session: Session, job: Job, submission: Submission, inits: Sequence[InitCheckpoint]) -> int:
     """Adds the job, and returns its key; what the check had found must still be there."""
     if await session.datasets.find(submission.dataset_id) is None:
         raise NotFoundError(
             f"dataset {shown(submission.spec.dataset_id)} was deleted meanwhile", field="dataset_id"
+        )
+    if submission.eval_dataset_id and await session.datasets.find(submission.eval_dataset_id) is None:
+        raise NotFoundError(
+            "the dataset of hyperparameters.eval_dataset_id was deleted meanwhile",
+            field="hyperparameters.eval_dataset_id",
         )
     for binding, server_id in zip(submission.spec.rewards, submission.reward_server_ids, strict=True):
         if await session.reward_servers.find(server_id) is None:
@@ -238,9 +274,14 @@ async def _insert(session: Session, job: Job, submission: Submission, inits: Seq
                 f"reward server {shown(binding.server)} was deleted meanwhile", field="rewards"
             )
     record = await session.jobs.insert(
-        job, dataset_id=submission.dataset_id, reward_server_ids=submission.reward_server_ids
+        job,
+        dataset_id=submission.dataset_id,
+        eval_dataset_id=submission.eval_dataset_id,
+        reward_server_ids=submission.reward_server_ids,
     )
     await session.init_checkpoints.insert(record.key, inits)
+    if job.memory is not None:
+        await session.jobs.note_memory(record.key, job.memory)
     await session.events.append(record.key, job.id, StatusChanged(job.status), job.created_at)
     return record.key
 

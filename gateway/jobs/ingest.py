@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -19,8 +19,10 @@ from gateway.jobs.journal import (
     CheckpointRemoved,
     CheckpointWritten,
     CompletionsWritten,
+    EvaluationFinished,
     JournalEntry,
     LogRecord,
+    MemoryEstimated,
     ModelExported,
     PreflightFinished,
     RunStateChanged,
@@ -29,6 +31,7 @@ from gateway.jobs.journal import (
 )
 from gateway.models.records import final_model
 from gateway.store import Session, Store
+from gateway.store.attempts import on_line
 from gateway.store.checkpoints import CheckpointRecord
 from gateway.store.completions import CompletionFile
 from gateway.store.jobs import JobRecord
@@ -41,9 +44,11 @@ _KINDS: Final[dict[type, str]] = {
     CheckpointWritten: "checkpoint_saved",
     CheckpointRemoved: "checkpoint_removed",
     CompletionsWritten: "completions_written",
+    EvaluationFinished: "evaluation_finished",
     LogRecord: "log_line",
     PreflightFinished: "preflight_finished",
     ModelExported: "model_exported",
+    MemoryEstimated: "memory_estimated",
     UnknownEntry: "unknown",
 }
 _LOG_LEVELS: Final = {"debug": "debug", "info": "info", "warning": "warning", "warn": "warning"}
@@ -82,6 +87,10 @@ async def ingest(
                 record = await _tell(session, artifact_root, run, record, entry)
                 if isinstance(entry.event, StepCompleted):
                     record = await alerts.after_step(
+                        record, entry.event.step, entry.event.metrics, entry.time
+                    )
+                if isinstance(entry.event, EvaluationFinished):
+                    record = await alerts.after_evaluation(
                         record, entry.event.step, entry.event.metrics, entry.time
                     )
             if isinstance(entry.event, RunStateChanged):
@@ -126,6 +135,21 @@ async def _keep(session: Session, run: RunRecord, entry: JournalEntry) -> None:
             await session.completion_files.insert(
                 run.job_key, CompletionFile(run.attempt, step, uri, row_count, size_bytes, sha256)
             )
+        case EvaluationFinished(step=step, metrics=metrics, completions=written):
+            attempt = await _attempt_with(session, run, step)
+            await session.points.insert(run.job_key, attempt, step, metrics)
+            if written is not None:
+                await session.evaluation_files.insert(run.job_key, CompletionFile(attempt, **asdict(written)))
+
+
+async def _attempt_with(session: Session, run: RunRecord, step: int) -> int:
+    """The attempt to which an evaluation after `step` belongs: where it was owed by the checkpoint from which
+    the run has started, the one that has the step itself.
+    """
+    if not 0 < step == run.from_step:
+        return run.attempt
+    line = await session.runs.line(run.job_key)
+    return next((s.attempt for s in line if on_line([s], s.attempt, step)), run.attempt)
 
 
 async def _tell(
@@ -153,6 +177,9 @@ async def _tell(
                     metrics={**job.metrics, **metrics},
                 ),
             )
+        case EvaluationFinished(step=step, metrics=metrics):
+            await session.events.append(before.key, job.id, StepMetrics(step, run.attempt, metrics), time)
+            after = replace(before, job=replace(job, metrics={**job.metrics, **metrics}))
         case CheckpointWritten(step=step, size_bytes=size_bytes):
             name = checkpoint_id(job.id, step)
             await session.events.append(before.key, job.id, CheckpointSaved(name, step, size_bytes), time)
@@ -166,6 +193,11 @@ async def _tell(
                 alert = Alert(found.kind, found.severity, found.message, 0, found.evidence)
                 await session.events.append(before.key, job.id, alert, time)
             after = replace(before, job=replace(job, preflight=report))
+        case MemoryEstimated(estimate=estimate):
+            line = LogLine("info", f"memory: {estimate.describe()}", estimate.model_dump_json())
+            await session.events.append(before.key, job.id, line, time)
+            await session.jobs.note_memory(before.key, estimate)
+            return replace(before, job=replace(job, memory=estimate))
         case ModelExported():
             await _tell_model(session, run, before, entry.event, time)
             return before

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Generic, TypeVar
 
 from plaudit.types.jobs import TrainingJobSpec
+from plaudit.types.memory import MemoryEstimate
 from plaudit.types.preflight import PreflightReport, Severity
 from plaudit.types.statuses import JobStatus
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +57,7 @@ class Job:
     is cancelled where signs of life of its client, once they came, stay away. `created_by` is
     the name of the token that made it, "" where none was asked for. `model_id` names the model of its last
     checkpoint, "" where none can be had. `alerts` are the newest ones, newest first.
+    `memory` is what training takes, None where that is not known yet.
     """
 
     id: str
@@ -81,14 +80,7 @@ class Job:
     created_by: str = ""
     model_id: str = ""
     alerts: tuple[JobAlert, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[Item]):
-    """Some items, and the token that continues after them; "" where these are the last."""
-
-    items: Sequence[Item]
-    next_page_token: str = ""
+    memory: MemoryEstimate | None = None
 
 
 def checkpoint_id(job_id: str, step: int) -> str:

@@ -11,8 +11,11 @@ from typing import TypeAlias
 
 from gateway.jobs.job import JobError
 from gateway.models.model import ModelFile, ModelKind, WeightType
+from plaudit.errors import FieldViolation
+from plaudit.types.memory import MemoryEstimate
 from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import RunState
+from plaudit.types.token_statistics import TokenStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,17 @@ class CompletionsWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationFinished:
+    """The policy after `step` (0: before the first one) was evaluated. `metrics` may hold NaN; `completions`
+    is None where none are kept.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    completions: CompletionsWritten | None
+
+
+@dataclass(frozen=True, slots=True)
 class LogRecord:
     """A line for people: a structured log record as JSON."""
 
@@ -96,6 +110,13 @@ class ModelExported:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryEstimated:
+    """What the run takes, now that its model and prompts are loaded."""
+
+    estimate: MemoryEstimate
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownEntry:
     """An entry of a kind that a newer trainer writes: its place in the journal counts, its content is
     skipped.
@@ -108,9 +129,11 @@ JournalEvent: TypeAlias = (
     | CheckpointWritten
     | CheckpointRemoved
     | CompletionsWritten
+    | EvaluationFinished
     | LogRecord
     | PreflightFinished
     | ModelExported
+    | MemoryEstimated
     | UnknownEntry
 )
 
@@ -152,3 +175,28 @@ class ExportProgress:
     model: ExportedModel | None = None
     error: JobError | None = None
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRun:
+    """What a trainer knows of a run that is not started: its memory, or why that is not known yet; why it
+    would fail there; and what may go wrong, for people.
+    """
+
+    estimate: MemoryEstimate | None
+    unknown_reason: str
+    obstacles: tuple[FieldViolation, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """What has become of a count; without statistics and error it is under way."""
+
+    statistics: TokenStatistics | None = None
+    error: JobError | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.statistics is not None or self.error is not None

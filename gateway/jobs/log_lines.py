@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Final
 
+from gateway.event_hub import EventHub
 from gateway.events import (
     Alert,
     AttemptStarted,
     Bookmark,
     CheckpointSaved,
     Event,
-    EventHub,
     LogLine,
     Payload,
     StatusChanged,
@@ -23,7 +23,7 @@ from gateway.events import (
 )
 from gateway.jobs.service import JobService
 from plaudit.errors import FailedPreconditionError
-from plaudit.types.metrics import HEADLINE_METRICS
+from plaudit.types.metrics import EVAL_REWARD_MEAN, HEADLINE_METRICS
 
 _CONTINUED: Final = "| "
 """Before the further lines of a text: none of it can pass for a line of our own."""
@@ -109,6 +109,8 @@ def _text(payload: Payload | Bookmark) -> str | None:
             return f"{severity} {kind}: {message}"
         case LogLine(level, message, fields_json):
             return f"{level} {message}{_fields(fields_json)}"
+        case StepMetrics(step, _, values) if EVAL_REWARD_MEAN in values:
+            return f"info evaluation after step {step} {EVAL_REWARD_MEAN}={_number(values[EVAL_REWARD_MEAN])}"
         case StepMetrics(step, _, values, total_steps):
             shown = [f"{name}={_number(values[name])}" for name in HEADLINE_METRICS if name in values]
             return f"info step {step}{f'/{total_steps}' if total_steps else ''} {' '.join(shown)}".rstrip()

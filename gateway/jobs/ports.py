@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gateway.jobs.starts import SourceJob
@@ -54,6 +54,16 @@ class AskedReward:
     config: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedConfigs:
+    """What a server itself says of configurations: what is wrong with them, and, by `AskedReward.field`, the
+    dataset columns that rewards need under theirs. Of one that is away, nothing.
+    """
+
+    refused: Sequence[FieldViolation] = ()
+    required_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
 class DatasetCatalog(Protocol):
     """The datasets that jobs may name."""
 
@@ -81,11 +91,11 @@ class RewardServerCatalog(Protocol):
         """Asks the server what it offers. Takes a bounded time and never raises for a server that is away."""
         ...
 
-    async def refusals(
+    async def check_configs(
         self, server: RegisteredRewardServer, rewards: Sequence[AskedReward]
-    ) -> list[FieldViolation]:
-        """What the server itself says is wrong with these configurations, by paths of the request.
+    ) -> CheckedConfigs:
+        """What the server itself says of these configurations, by paths of the request.
 
-        Takes a bounded time; a server that is away, or does not know the question, refuses nothing.
+        Takes a bounded time; a server that is away, or does not know the question, says nothing.
         """
         ...

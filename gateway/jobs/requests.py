@@ -48,6 +48,7 @@ NO_EFFECT: Final[Mapping[str, str]] = {
 EXTRA_FIELDS: Final = (*_WAYS[1:], "reward_weights", "requires_heartbeat", *NO_EFFECT)
 """Fields of a request that are not those of a job's spec."""
 
+_STEP_SHAPE: Final = ("global_batch_size", "max_prompt_length")
 _PLACEHOLDER: Final = "reward_function"
 _PLACE: Final = re.compile(r"rewards\[(\d+)\](.*)", re.DOTALL)
 
@@ -161,6 +162,16 @@ def inherited_from(spec_data: object) -> str | None:
         return None
     resume_from = spec_data.get("resume_from")
     return resume_from.partition("@")[0] if isinstance(resume_from, str) else None
+
+
+def continued(spec_data: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, Any]:
+    """The request for a job that goes on with `source`, another job's spec: with its rewards, and with the
+    shape of its steps where the request says nothing of it, as clients of the dialect leave that out.
+    """
+    given = spec_data.get("hyperparameters", {})
+    if isinstance(given, Mapping):
+        given = {**{name: source["hyperparameters"][name] for name in _STEP_SHAPE}, **given}
+    return {**spec_data, "hyperparameters": given, "rewards": source["rewards"]}
 
 
 def clone_data(spec: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

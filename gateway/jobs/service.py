@@ -11,10 +11,12 @@ from gateway.jobs import lifecycle
 from gateway.jobs.completions import CompletionReader, Position, ScoredCompletion
 from gateway.jobs.creation import JobCreation, unknown_job
 from gateway.jobs.deletion import JobDeletion
-from gateway.jobs.job import Job, Page
+from gateway.jobs.job import Job
 from gateway.jobs.ports import DatasetCatalog, RewardServerCatalog
 from gateway.jobs.series import LARGEST_STEP, MetricSeries, checked_query, read_series
+from gateway.jobs.trainer_questions import JobChecks
 from gateway.jobs.transitions import JobEvent
+from gateway.pages import Page, page_size
 from gateway.store import Session, Store
 from gateway.store.jobs import JobRecord
 from plaudit.errors import InvalidArgumentError
@@ -23,7 +25,6 @@ from plaudit.types.validation import shown
 
 _DEFAULT_JOBS: Final = 20
 _DEFAULT_COMPLETIONS: Final = 50
-_LARGEST_PAGE: Final = 500
 _PAGE_CHARACTERS: Final = 1_000_000
 
 
@@ -39,9 +40,11 @@ class JobService:
         *,
         on_change: Callable[[], None],
         open_jobs_per_token: int | None = None,
+        job_checks: JobChecks | None = None,
     ) -> None:
         """`on_change` is called after something was asked that trainers must hear of. `open_jobs_per_token`
-        is the most jobs of one token that are not over; None: unbounded.
+        is the most jobs of one token that are not over; None: unbounded. `job_checks` says whether new ones
+        would run; None: nobody does.
         """
         self._store = store
         self._completions = CompletionReader(artifact_root)
@@ -52,6 +55,7 @@ class JobService:
             artifact_root,
             on_change=on_change,
             open_jobs_per_token=open_jobs_per_token,
+            job_checks=job_checks,
         )
         self._deletion = JobDeletion(store, artifact_root)
         self._on_change = on_change
@@ -115,7 +119,7 @@ class JobService:
         page before, which is also that page's `next_page_token`. No `statuses`: all; no `method`: all. A page
         ends early where it grows large.
         """
-        size = _page_size(limit, _DEFAULT_JOBS)
+        size = page_size(limit, _DEFAULT_JOBS)
         async with self._store.snapshot() as session:
             last = await session.jobs.find(after) if after else None
             if after and last is None:
@@ -166,16 +170,25 @@ class JobService:
             return await read_series(session, await _required(session, job_id), query)
 
     async def completions(
-        self, job_id: str, *, step: int = 0, limit: int = 0, page_token: str = ""
+        self,
+        job_id: str,
+        *,
+        step: int = 0,
+        limit: int = 0,
+        page_token: str = "",
+        evaluations: bool = False,
     ) -> Page[ScoredCompletion]:
-        """Scored completions, newest step first. `step` 0: all; `limit` 0 is 50, above 500 is 500."""
-        size = _page_size(limit, _DEFAULT_COMPLETIONS)
+        """Scored completions, newest step first: those that were learnt from, or those of `evaluations`.
+        `step` 0: all; `limit` 0 is 50, above 500 is 500.
+        """
+        size = page_size(limit, _DEFAULT_COMPLETIONS)
         if step < 0:
             raise InvalidArgumentError.of("step", f"{step} is below 0; leave it out for all steps")
         start = Position.parse(page_token)
         async with self._store.snapshot() as session:
             record = await _required(session, job_id)
-            files = await session.completion_files.on_line(
+            index = session.evaluation_files if evaluations else session.completion_files
+            files = await index.on_line(
                 record.key,
                 await session.runs.line(record.key),
                 step=min(step, LARGEST_STEP) or None,
@@ -209,9 +222,3 @@ def _bounded(jobs: Sequence[Job]) -> Sequence[Job]:
         if characters > _PAGE_CHARACTERS:
             return jobs[:count]
     return jobs
-
-
-def _page_size(limit: int, default: int) -> int:
-    if limit < 0:
-        raise InvalidArgumentError.of("page_size", f"{limit} is below 0; leave it out for {default}")
-    return min(limit or default, _LARGEST_PAGE)

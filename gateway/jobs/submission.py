@@ -27,6 +27,7 @@ from plaudit.types.sft_hyperparameters import SftHyperparameters
 from plaudit.types.validation import check_job_spec, shown
 
 PROMPT_COLUMN: Final = "prompt"
+EVAL_DATASET: Final = "hyperparameters.eval_dataset_id"
 _NAMES_SHOWN: Final = 20
 
 
@@ -34,13 +35,15 @@ _NAMES_SHOWN: Final = 20
 class Submission:
     """A job that may be queued; the ids are what the names in the spec stand for now.
 
-    `start` is what resume_from stands for now, None where the base model is the start.
+    `start` is what resume_from stands for now, None where the base model is the start; `eval_dataset_id` is
+    None where the job is not evaluated.
     """
 
     spec: TrainingJobSpec
     dataset_id: str
     reward_server_ids: tuple[str, ...]
     start: Start | None = None
+    eval_dataset_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +73,23 @@ async def check_submission(
     request: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
     missing: list[FieldViolation] = []
 
-    dataset_name = _text(request, "dataset_id") if "dataset_id" not in wrong else None
-    dataset = await datasets.find(dataset_name) if dataset_name else None
-    if dataset_name and dataset is None:
-        missing.append(
-            FieldViolation(
-                "dataset_id",
-                f"there is no dataset {shown(dataset_name)}; upload it, or list the datasets to see their "
-                "names",
-            )
-        )
+    dataset = await _find_dataset(request, "dataset_id", wrong, datasets, missing)
     if dataset is not None:
         violations.extend(_wrong_method(request, wrong, dataset))
         violations.extend(_too_small(request, wrong, dataset))
+    eval_dataset = None
+    if request.get("method", "grpo") == "grpo":
+        eval_dataset = await _find_dataset(request, EVAL_DATASET, wrong, datasets, missing)
+    if eval_dataset is not None:
+        violations.extend(_wrong_method(request, wrong, eval_dataset, EVAL_DATASET))
     start = CheckedStart()
     if "resume_from" not in wrong and (source := _text(request, "resume_from")) is not None:
         base_model = _text(request, "base_model") if "base_model" not in wrong else None
         start = await check_start(source, base_model, checkpoints)
         violations.extend(start.violations)
         missing.extend(start.missing)
-    checked = await check_rewards(request.get("rewards"), violations, dataset, servers)
+    read = [one for one in (dataset, eval_dataset) if one is not None]
+    checked = await check_rewards(request.get("rewards"), violations, read, servers)
     violations.extend(checked.violations)
     missing.extend(checked.missing)
 
@@ -99,7 +99,35 @@ async def check_submission(
         raise not_found(missing)
     assert spec is not None
     assert dataset is not None
-    return Submission(spec, dataset.id, checked.server_ids(spec.rewards), start.start)
+    return Submission(
+        spec,
+        dataset.id,
+        checked.server_ids(spec.rewards),
+        start.start,
+        eval_dataset.id if eval_dataset is not None else None,
+    )
+
+
+async def _find_dataset(
+    request: Mapping[str, Any],
+    field: str,
+    wrong: set[str],
+    datasets: DatasetCatalog,
+    missing: list[FieldViolation],
+) -> StoredDataset | None:
+    """The dataset that a field of the request names; one that is not there is noted as missing."""
+    holder, _, name = field.rpartition(".")
+    given = request.get(holder, {}) if holder else request
+    asked = _text(given, name) if isinstance(given, Mapping) and field not in wrong else None
+    dataset = await datasets.find(asked) if asked else None
+    if asked and dataset is None:
+        missing.append(
+            FieldViolation(
+                field,
+                f"there is no dataset {shown(asked)}; upload it, or list the datasets to see their names",
+            )
+        )
+    return dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +151,13 @@ def not_found(missing: Sequence[FieldViolation]) -> NotFoundError:
 async def check_rewards(
     asked: object,
     known_violations: Sequence[FieldViolation],
-    dataset: StoredDataset | None,
+    datasets: Sequence[StoredDataset],
     servers: RewardServerCatalog,
 ) -> CheckedRewards:
     """Checks the `rewards` of a request, however much of them is wrong, against their servers.
 
-    `known_violations` is what was found already. `dataset` is the one whose columns the rewards read, None
-    where it is not known.
+    `known_violations` is what was found already. `datasets` are those whose columns the rewards read, as far
+    as they are known.
     """
     wrong = {violation.field for violation in known_violations}
     violations: list[FieldViolation] = []
@@ -149,8 +177,9 @@ async def check_rewards(
     for reward in rewards:
         server = found.get(reward.server) if reward.server is not None else None
         if server is not None:
-            violations.extend(_wrong_reward(reward, server, described[server.id], dataset))
-    violations.extend(await _refused(servers, found, described, rewards, [*known_violations, *violations]))
+            violations.extend(_wrong_reward(reward, server, described[server.id], datasets))
+    so_far = [*known_violations, *violations]
+    violations.extend(await _told_by_servers(servers, found, described, rewards, so_far, datasets))
     return CheckedRewards(found, violations, missing)
 
 
@@ -162,12 +191,13 @@ async def _describe(
     return dict(zip(distinct, descriptions, strict=True))
 
 
-async def _refused(
+async def _told_by_servers(
     servers: RewardServerCatalog,
     found: Mapping[str, RegisteredRewardServer | None],
     described: Mapping[str, ServerDescription],
     rewards: Sequence[_Reward],
     violations: Sequence[FieldViolation],
+    datasets: Sequence[StoredDataset],
 ) -> list[FieldViolation]:
     """What the servers themselves say of configurations in which nothing is wrong so far."""
     wrong = tuple(violation.field for violation in violations)
@@ -180,9 +210,18 @@ async def _refused(
             asked.setdefault(server.id, []).append(AskedReward(reward.field, reward.name, reward.config))
     by_id = {server.id: server for server in found.values() if server is not None}
     answers = await asyncio.gather(
-        *(servers.refusals(by_id[server_id], of_server) for server_id, of_server in asked.items())
+        *(servers.check_configs(by_id[server_id], of_server) for server_id, of_server in asked.items())
     )
-    return [violation for refused in answers for violation in refused]
+    told = [violation for answer in answers for violation in answer.refused]
+    told.extend(
+        FieldViolation(f"{reward.field}.reward", _lacked(column, reward.name, dataset))
+        for answer, of_server in zip(answers, asked.values(), strict=True)
+        for reward in of_server
+        for column in answer.required_columns.get(reward.field, ())
+        for dataset in datasets
+        if not _has(dataset, column)
+    )
+    return told
 
 
 def _is_below(field: str, parent: str) -> bool:
@@ -206,14 +245,15 @@ def _well_formed(rewards: object, wrong: set[str]) -> Iterator[_Reward]:
 
 
 def _wrong_method(
-    request: Mapping[str, Any], wrong: set[str], dataset: StoredDataset
+    request: Mapping[str, Any], wrong: set[str], dataset: StoredDataset, field: str = "dataset_id"
 ) -> Iterator[FieldViolation]:
     method = request.get("method", "grpo")
     if "method" not in wrong and method not in dataset.methods:
         what = "a prompt to answer" if method == "grpo" else "an answer to imitate"
+        use = "trained on" if field == "dataset_id" else "used"
         yield FieldViolation(
-            "dataset_id",
-            f"{shown(dataset.name)} cannot be trained on by {method}: not every row has {what}; it serves "
+            field,
+            f"{shown(dataset.name)} cannot be {use} by {method}: not every row has {what}; it serves "
             f"{', '.join(dataset.methods)}",
         )
 
@@ -257,7 +297,7 @@ def _wrong_reward(
     reward: _Reward,
     server: RegisteredRewardServer,
     description: ServerDescription,
-    dataset: StoredDataset | None,
+    datasets: Sequence[StoredDataset],
 ) -> Iterator[FieldViolation]:
     if description.incompatible:
         yield FieldViolation(
@@ -281,7 +321,7 @@ def _wrong_reward(
         return
     wrong_config = config_violations(offer.config_schema, reward.config, f"{reward.field}.config")
     yield from wrong_config
-    if dataset is not None and not wrong_config:
+    for dataset in () if wrong_config else datasets:
         yield from _missing_columns(reward, offer, reward.config, dataset)
 
 
@@ -292,15 +332,22 @@ def _missing_columns(
     for column in offer.required_columns:
         choice = choices.get(column)
         needed = config.get(choice, column) if choice else column
-        if needed in dataset.columns or needed == PROMPT_COLUMN or not isinstance(needed, str):
+        if not isinstance(needed, str) or _has(dataset, needed):
             continue
         field = f"{reward.field}.config.{choice}" if choice in config else f"{reward.field}.reward"
         way_out = f"; name another in config.{choice}" if choice and choice not in config else ""
-        yield FieldViolation(
-            field,
-            f"{shown(needed)}: {offer.name} needs this column, and dataset {shown(dataset.name)} lacks it; "
-            f"it has {_names(dataset.columns, near=needed)}{way_out}",
-        )
+        yield FieldViolation(field, _lacked(needed, offer.name, dataset) + way_out)
+
+
+def _has(dataset: StoredDataset, column: str) -> bool:
+    return column in dataset.columns or column == PROMPT_COLUMN
+
+
+def _lacked(column: str, reward: str, dataset: StoredDataset) -> str:
+    return (
+        f"{shown(column)}: {reward} needs this column, and dataset {shown(dataset.name)} lacks it; it has "
+        f"{_names(dataset.columns, near=column)}"
+    )
 
 
 def _column_choices(offer: OfferedReward) -> Mapping[str, str]:

@@ -12,30 +12,38 @@ from pydantic import ValidationError
 
 from gateway.jobs.job import JobError
 from gateway.jobs.journal import (
+    CheckedRun,
     CheckpointRemoved,
     CheckpointWritten,
     CompletionsWritten,
+    EvaluationFinished,
     ExportedModel,
     ExportProgress,
     JournalEntry,
     JournalEvent,
     LogRecord,
+    MemoryEstimated,
     ModelExported,
     PreflightFinished,
     ReportedRun,
     RunStateChanged,
     StepCompleted,
+    TokenCount,
     TrainerInfo,
     UnknownEntry,
 )
 from gateway.jobs.trainer_access import TrainerDoor, dial, endpoint_of, open_door
 from gateway.models.model import Model, ModelFile, ModelKind
-from plaudit.errors import PlauditError, UnauthenticatedError, UnavailableError
+from gateway.store.datasets import StoredDataset
+from plaudit.errors import FieldViolation, PlauditError, UnauthenticatedError, UnavailableError
 from plaudit.rpc import error_from_rpc
 from plaudit.trainer.v1 import trainer_service_pb2 as pb
 from plaudit.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
+from plaudit.types.jobs import TrainingJobSpec
+from plaudit.types.memory import MemoryEstimate
 from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import ErrorCode, RunState
+from plaudit.types.token_statistics import TokenStatistics
 
 if TYPE_CHECKING:
     from plaudit.trainer.v1.trainer_service_pb2_grpc import TrainerServiceAsyncStub
@@ -45,6 +53,7 @@ Answer = TypeVar("Answer")
 _CALL_SECONDS: Final = 5.0
 # These wait for processes: a new one, and the old one of the same job; or one that is about to leave.
 _START_SECONDS: Final = 30.0
+_UNSLOTH_SECONDS: Final = 20.0
 _CANCEL_SECONDS: Final = 30.0
 _DELETE_SECONDS: Final = 30.0
 
@@ -139,6 +148,44 @@ class TrainerClient:
             case _:
                 return ExportProgress(detail=answer.status_detail)
 
+    async def check_run(self, spec: TrainingJobSpec, dataset_uri: str) -> CheckedRun:
+        """What stands against a run of this job there."""
+        request = pb.CheckRunRequest(
+            base_model=spec.base_model,
+            method=spec.method,
+            hyperparameters_json=spec.hyperparameters.model_dump_json(),
+            dataset_uri=dataset_uri,
+        )
+        # To import unsloth takes a while, once.
+        seconds = _UNSLOTH_SECONDS if spec.hyperparameters.use_unsloth else _CALL_SECONDS
+        answer = await self._call(lambda stub: stub.CheckRun, request, seconds)
+        return CheckedRun(
+            _estimate(answer.estimate_json),
+            answer.unknown_reason,
+            tuple(FieldViolation(obstacle.field, obstacle.message) for obstacle in answer.obstacles),
+            tuple(answer.warnings),
+        )
+
+    async def count_tokens(
+        self, base_model: str, dataset: StoredDataset, max_prompt_length: int
+    ) -> TokenCount:
+        """Has the tokens of a dataset's prompts counted, or asks what has become of it."""
+        request = pb.CountTokensRequest(
+            base_model=base_model,
+            dataset_uri=dataset.uri,
+            dataset_sha256=dataset.sha256,
+            row_count=dataset.row_count,
+            max_prompt_length=max_prompt_length,
+        )
+        answer = await self._call(lambda stub: stub.CountTokens, request)
+        match answer.WhichOneof("result"):
+            case "statistics":
+                return TokenCount(_statistics(answer.statistics))
+            case "error":
+                return TokenCount(error=JobError(answer.error.code, answer.error.message))
+            case _:
+                return TokenCount()
+
     async def follow_journal(self, run_id: str, *, after_sequence: int) -> AsyncGenerator[JournalEntry, None]:
         """The run's journal beyond `after_sequence`; ends after the terminal entry.
 
@@ -224,8 +271,15 @@ def _event(entry: pb.StreamRunEventsResponse) -> JournalEvent:
         case "checkpoint_removed":
             return CheckpointRemoved(entry.checkpoint_removed.step, entry.checkpoint_removed.uri)
         case "completions_written":
-            file = entry.completions_written
-            return CompletionsWritten(file.step, file.uri, file.row_count, file.size_bytes, file.sha256)
+            return _written(entry.completions_written)
+        case "evaluation_finished":
+            evaluation = entry.evaluation_finished
+            kept = evaluation.HasField("completions")
+            return EvaluationFinished(
+                evaluation.step,
+                dict(evaluation.metrics),
+                _written(evaluation.completions) if kept else None,
+            )
         case "log_line":
             return LogRecord(entry.log_line.record_json)
         case "preflight_finished":
@@ -234,6 +288,9 @@ def _event(entry: pb.StreamRunEventsResponse) -> JournalEvent:
             except ValidationError:
                 return UnknownEntry()
             return PreflightFinished(report)
+        case "memory_estimated":
+            estimate = _estimate(entry.memory_estimated.estimate_json)
+            return MemoryEstimated(estimate) if estimate else UnknownEntry()
         case "model_exported":
             told = entry.model_exported
             model = _exported(told.model) if told.HasField("model") else None
@@ -243,6 +300,33 @@ def _event(entry: pb.StreamRunEventsResponse) -> JournalEvent:
             return ModelExported(told.step, model, cause)
         case _:
             return UnknownEntry()
+
+
+def _written(file: pb.CompletionsWritten) -> CompletionsWritten:
+    return CompletionsWritten(file.step, file.uri, file.row_count, file.size_bytes, file.sha256)
+
+
+def _estimate(text: str) -> MemoryEstimate | None:
+    """The estimate, or None where there is none, or one of a newer trainer that is not understood."""
+    try:
+        return MemoryEstimate.model_validate_json(text) if text else None
+    except ValidationError:
+        return None
+
+
+def _statistics(told: pb.TokenStatistics) -> TokenStatistics:
+    return TokenStatistics(
+        count=told.count,
+        min=told.min,
+        median=told.median,
+        p95=told.p95,
+        max=told.max,
+        above_limit_count=told.above_limit_count,
+        too_long_count=told.too_long_count,
+        first_too_long_row=told.first_too_long_row if told.HasField("first_too_long_row") else None,
+        max_prompt_length=told.max_prompt_length,
+        model_revision=told.model_revision,
+    )
 
 
 def _exported(model: pb.ExportedModel) -> ExportedModel | None:

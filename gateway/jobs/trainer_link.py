@@ -19,6 +19,7 @@ from gateway.jobs import lifecycle
 from gateway.jobs.batches import in_batches
 from gateway.jobs.details import StatusDetails
 from gateway.jobs.ingest import ingest
+from gateway.jobs.ingest_troubles import IngestTroubles
 from gateway.jobs.job import JobError
 from gateway.jobs.journal import ReportedRun, TrainerInfo
 from gateway.jobs.leases import Leases
@@ -97,6 +98,7 @@ class TrainerLink:
         self._artifact_root = artifact_root
         self._leases = leases
         self._details = details
+        self._troubles = IngestTroubles(store)
         self._links = links
         self._poll_seconds = poll_seconds
         self._on_change = on_change
@@ -242,7 +244,12 @@ class TrainerLink:
         try:
             async with aclosing(in_batches(entries, _ENTRIES_PER_TRANSACTION)) as batches:
                 async for batch in batches:
-                    run = await ingest(self._store, self._artifact_root, run.id, batch, on_stop=self.wake)
+                    try:
+                        run = await ingest(self._store, self._artifact_root, run.id, batch, on_stop=self.wake)
+                    except Exception as error:
+                        await self._troubles.note(run, error)
+                        raise
+                    self._troubles.over(run.id)
                     if run.phase is RunPhase.ENDED:
                         self.wake()
                         return
@@ -305,6 +312,7 @@ class TrainerLink:
 
     async def _settle(self, run: RunRecord, phase: RunPhase, change: Change) -> None:
         """Moves the run on and, where the job still goes by it, the job."""
+        self._troubles.over(run.id)
         time = datetime.now(UTC)
         async with self._store.transaction() as session:
             await session.runs.set_phase(run.id, phase)
@@ -320,7 +328,7 @@ class TrainerLink:
     async def _note_detail(self, one: _Held) -> None:
         # Why an alert pauses the job stays told until it has paused.
         if one.is_current and one.reported is not None and not one.record.stop_reason:
-            detail = one.reported.status_detail
+            detail = self._troubles.detail(one.run.id) or one.reported.status_detail
             if not one.reported.state.is_terminal and detail != one.record.job.status_detail:
                 await self._details.set(one.run.job_key, one.run.id, detail)
 

@@ -12,8 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from gateway.jobs.job import Page, checkpoint_id
+from gateway.jobs.job import checkpoint_id
 from gateway.models.model import ModelFile
+from gateway.pages import Page, page_size
 from gateway.store import Session, Store
 from gateway.store.attempts import on_line
 from gateway.store.checkpoints import CheckpointRecord
@@ -31,7 +32,6 @@ _STATE_FILES: Final = re.compile(
 )
 _ADAPTER_CONFIG: Final = "adapter_config.json"
 _DEFAULT_PAGE: Final = 20
-_LARGEST_PAGE: Final = 500
 _STEPS_SHOWN: Final = 10
 
 
@@ -81,11 +81,7 @@ class CheckpointCatalog:
         """Checkpoints of a job that are there, newest step first. `limit` 0 is 20, above 500 is 500; `after`
         is the id of the last one of the page before. Raises NotFoundError (job), InvalidArgumentError.
         """
-        if limit < 0:
-            raise InvalidArgumentError.of(
-                "page_size", f"{limit} is below 0; leave it out for {_DEFAULT_PAGE}"
-            )
-        size = min(limit or _DEFAULT_PAGE, _LARGEST_PAGE)
+        size = page_size(limit, _DEFAULT_PAGE)
         async with self._store.snapshot() as session:
             record = await require_job(session, job_id)
             stored = await _there(session, record)

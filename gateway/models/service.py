@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from gateway.jobs.job import Page
 from gateway.models.artifact_files import open_below
 from gateway.models.checkpoints import CheckpointCatalog, require_job
 from gateway.models.exporter import Exporter
 from gateway.models.links import Links, SignedAddress
 from gateway.models.model import Model, ModelFile, ModelForm, ModelStatus, WeightType
 from gateway.models.records import asked_model
+from gateway.pages import Page, page_size
 from gateway.store import Store
 from plaudit.errors import (
     FailedPreconditionError,
@@ -36,7 +36,6 @@ MOST_EXPORTS: Final = 64
 """Exports that may be under way, or wait, at once."""
 
 _DEFAULT_PAGE: Final = 20
-_LARGEST_PAGE: Final = 500
 _CHECKPOINT: Final = re.compile(r"(?P<job>[^@]+)(?:@(?P<step>\d{1,10}))?", re.ASCII)
 
 
@@ -65,11 +64,7 @@ class ModelService:
         """Models, of a job or of all, newest first. `limit` 0 is 20, above 500 is 500. `after` is the id of
         the last model of the page before, which is also that page's `next_page_token`.
         """
-        if limit < 0:
-            raise InvalidArgumentError.of(
-                "page_size", f"{limit} is below 0; leave it out for {_DEFAULT_PAGE}"
-            )
-        size = min(limit or _DEFAULT_PAGE, _LARGEST_PAGE)
+        size = page_size(limit, _DEFAULT_PAGE)
         async with self._store.snapshot() as session:
             if job_id:
                 await require_job(session, job_id)

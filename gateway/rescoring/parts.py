@@ -21,7 +21,7 @@ from gateway.jobs.completions import (
     read_rows,
     unreadable,
 )
-from gateway.jobs.job import Page
+from gateway.pages import Page
 from gateway.rescoring.rescore import RescoreResult
 from gateway.store.rescores import RescorePart
 from plaudit.errors import InvalidArgumentError

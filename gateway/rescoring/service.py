@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,9 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway.jobs.completions import CompletionReader
-from gateway.jobs.job import Page
+from gateway.jobs.creation import check_request_id
 from gateway.jobs.ports import DatasetCatalog, RewardServerCatalog
 from gateway.jobs.submission import check_rewards, not_found
+from gateway.pages import Page, page_size
 from gateway.rescoring.parts import PartFiles, PartPosition
 from gateway.rescoring.rescore import Rescore, RescoreResult
 from gateway.rescoring.runner import RescoreRunner
@@ -44,10 +44,8 @@ RUNNING_AT_ONCE: Final = 2
 MAX_OPEN: Final = 64
 """Rescores that are queued or running."""
 
-_REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
 _DEFAULT_RESCORES: Final = 20
 _DEFAULT_RESULTS: Final = 50
-_LARGEST_PAGE: Final = 500
 
 
 class RescoreService:
@@ -94,11 +92,7 @@ class RescoreService:
         wrong but that the job or a reward server is not known, FailedPreconditionError (NO_COMPLETIONS,
         REQUEST_ID_REUSED), ResourceExhaustedError (TOO_MANY_RESCORES).
         """
-        if request_id and not _REQUEST_ID.fullmatch(request_id):
-            raise InvalidArgumentError.of(
-                "request_id",
-                f"{shown(request_id)} is refused; send a UUID, or any 1 to 128 visible characters",
-            )
+        check_request_id(request_id)
         digest = _digest(job_id, data)
         async with self._store.snapshot() as session:
             if request_id and (known := await _known(session, request_id, digest)) is not None:
@@ -143,7 +137,7 @@ class RescoreService:
         """Rescores of a job ("": of all), newest first. `limit` 0 is 20, above 500 is 500. `after` is the id
         of the last one of the page before, which is also that page's `next_page_token`.
         """
-        size = _page_size(limit, _DEFAULT_RESCORES)
+        size = page_size(limit, _DEFAULT_RESCORES)
         async with self._store.snapshot() as session:
             job = await _required_job(session, job_id) if job_id else None
             last = await session.rescores.find(after) if after else None
@@ -175,7 +169,7 @@ class RescoreService:
 
     async def results(self, rescore_id: str, *, limit: int = 0, page_token: str = "") -> Page[RescoreResult]:
         """What was scored so far, oldest step first. `limit` 0 is 50, above 500 is 500."""
-        size = _page_size(limit, _DEFAULT_RESULTS)
+        size = page_size(limit, _DEFAULT_RESULTS)
         start = PartPosition.parse(page_token)
         async with self._store.snapshot() as session:
             record = await _required(session, rescore_id)
@@ -202,7 +196,8 @@ class RescoreService:
         spec, violations = check_rescore_spec(data)
         # Where it was deleted, the rewards themselves say which column they miss.
         dataset = await self._datasets.find(job.dataset_id)
-        checked = await check_rewards(data.get("rewards"), violations, dataset, self._reward_servers)
+        read = [dataset] if dataset is not None else []
+        checked = await check_rewards(data.get("rewards"), violations, read, self._reward_servers)
         violations.extend(checked.violations)
         if violations:
             raise InvalidArgumentError([*violations, *checked.missing])
@@ -282,9 +277,3 @@ async def _required_job(session: Session, job_id: str) -> JobRecord:
 def _digest(job_id: str, data: Mapping[str, Any]) -> str:
     asked = json.dumps([job_id, data], sort_keys=True, default=repr)
     return hashlib.sha256(asked.encode("utf-8", "backslashreplace")).hexdigest()
-
-
-def _page_size(limit: int, default: int) -> int:
-    if limit < 0:
-        raise InvalidArgumentError.of("page_size", f"{limit} is below 0; leave it out for {default}")
-    return min(limit or default, _LARGEST_PAGE)

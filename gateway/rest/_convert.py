@@ -69,6 +69,7 @@ def job_object(job: Job, download_url: str | None = None) -> objects.TrainingJob
         preflight=job.spec.preflight,
         preflight_report=job.preflight,
         alerts=[objects.JobAlertObject(**asdict(alert)) for alert in job.alerts],
+        memory=job.memory,
         requires_heartbeat=job.requires_heartbeat,
         created_by=job.created_by or None,
         gpu_requested=objects.GpuObject(**asdict(job.gpu_requested)) if job.gpu_requested else None,

@@ -17,6 +17,7 @@ from gateway.rest.logs import logs_router
 from gateway.rest.me import me_router
 from gateway.rest.models import models_router
 from gateway.rest.new_job import job_schemas
+from gateway.rest.objects import NewModel
 from gateway.rest.queries import refuse_doubled
 from gateway.rest.rescores import rescores_router
 from gateway.rest.reward_functions import reward_functions_router
@@ -94,6 +95,7 @@ class _App(FastAPI):
                 RescoreSpec=rescore,
                 NewRewardServer=server,
                 NewToken=token,
+                NewModel=NewModel.model_json_schema(),
                 DatasetSource=source,
                 NewDatasetConnection={**source, "properties": named, "required": ["name"]},
             )

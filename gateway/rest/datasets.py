@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -10,6 +11,7 @@ from gateway.datasets import FORMATS, check_upload, read_connection
 from gateway.domain import Gateway
 from gateway.rest import _convert, objects, queries
 from gateway.rest.bodies import Body, read_json_object
+from gateway.rest.documented import file_body, json_body
 from gateway.rest.errors import PAGE_FIELDS, fields_named
 from gateway.rest.multipart import FileBegin, FileChunk, TextPart, read_parts
 from gateway.rest.responses import FAILURES, answer
@@ -31,24 +33,7 @@ def datasets_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "",
         response_model=objects.DatasetObject,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {
-                    "multipart/form-data": {
-                        "schema": {
-                            "type": "object",
-                            "required": ["name", "file"],
-                            "properties": {
-                                "name": {"type": "string"},
-                                "format": {"type": "string", "enum": list(FORMATS)},
-                                "file": {"type": "string", "format": "binary"},
-                            },
-                        }
-                    }
-                },
-            }
-        },
+        openapi_extra=file_body({"type": "string", "enum": list(FORMATS)}),
     )
     async def upload_dataset(request: Request, query: NoQuery) -> Response:
         """Stores a file (JSONL, a JSON list, CSV or Parquet) as a dataset; the same bytes return the same
@@ -67,7 +52,7 @@ def datasets_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "/connect",
         response_model=objects.DatasetObject,
-        openapi_extra=_body("NewDatasetConnection"),
+        openapi_extra=json_body("NewDatasetConnection"),
     )
     async def connect_dataset(request: Request, query: NoQuery) -> Response:
         """Makes a dataset of the rows of a source, as they are now. The same name with the same source
@@ -80,7 +65,7 @@ def datasets_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "/connect/validate",
         response_model=objects.TriedSourceObject,
-        openapi_extra=_body("DatasetSource"),
+        openapi_extra=json_body("DatasetSource"),
     )
     async def validate_dataset_source(request: Request, query: NoQuery) -> Response:
         """Reads the first rows of a source, and stores nothing."""
@@ -127,6 +112,16 @@ def datasets_router(gateway: Gateway) -> APIRouter:
             )
         )
 
+    @router.get("/{id}/token_statistics", response_model=objects.TokenStatisticsObject)
+    async def get_token_statistics(id: str, query: Annotated[queries.TokensQuery, Query()]) -> Response:
+        """Counts the tokens of a dataset's prompts as a model reads them. Where that takes longer than a
+        call, it answers 503 with the code TOKENS_BEING_COUNTED, goes on, and is to be asked again.
+        """
+        statistics = await gateway.prompt_tokens.statistics(
+            id, query.model, max_prompt_length=query.max_prompt_length
+        )
+        return answer(objects.TokenStatisticsObject(dataset_id=id, model=query.model, **asdict(statistics)))
+
     @router.delete("/{id}", response_model=objects.Deleted)
     async def delete_dataset(id: str, query: NoQuery) -> Response:
         """Deletes a dataset and its file."""
@@ -134,11 +129,6 @@ def datasets_router(gateway: Gateway) -> APIRouter:
         return answer(objects.Deleted(id=id, object="dataset"))
 
     return router
-
-
-def _body(schema: str) -> dict[str, Any]:
-    reference = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
-    return {"requestBody": {"required": True, "content": {"application/json": reference}}}
 
 
 async def _upload(gateway: Gateway, body: Body, content_type: str | None) -> StoredDataset:

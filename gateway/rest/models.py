@@ -12,6 +12,7 @@ from gateway.models.links import SignedAddress
 from gateway.models.model import Model
 from gateway.rest import objects, queries
 from gateway.rest.bodies import read_json_object
+from gateway.rest.documented import json_body
 from gateway.rest.errors import PAGE_FIELDS, fields_named
 from gateway.rest.links import FILES_PATH, DownloadLinks, OpenFileResponse
 from gateway.rest.responses import FAILURES, answer
@@ -60,12 +61,7 @@ def models_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "/v1/models",
         response_model=objects.ModelObject,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": objects.NewModel.model_json_schema()}},
-            }
-        },
+        openapi_extra=json_body("NewModel"),
     )
     async def export_model(request: Request, query: NoQuery) -> Response:
         """Begins the export of a checkpoint; answers before it is done. The same again is the same model."""

@@ -86,8 +86,20 @@ class CompletionsQuery(NoQuery):
     """A page of completions."""
 
     step: int = Field(default=0, description="Only this step. 0: all, newest first.")
+    evaluations: bool = Field(
+        default=False, description="Those of evaluations, instead of those that were learnt from."
+    )
     limit: Limit = 50
     page_token: str = Field(default="", description="next_page_token of the page before.")
+
+
+class TokensQuery(NoQuery):
+    """Whose tokens are counted, and against which limit."""
+
+    model: str = Field(description='Model, named as in a job; for example "builtin:tiny".')
+    max_prompt_length: int = Field(
+        default=0, ge=0, le=10_000_000, description="Tokens above which a job would shorten. 0: its default."
+    )
 
 
 class RowsQuery(NoQuery):

@@ -8,12 +8,21 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from gateway.domain import Gateway
-from gateway.jobs.job import Page
+from gateway.pages import Page
 from gateway.rescoring.rescore import Rescore, RescoreResult
 from gateway.rest import _convert, objects, queries
 from gateway.rest.bodies import read_json_object
+from gateway.rest.documented import json_body
 from gateway.rest.errors import PAGE_FIELDS, fields_named
-from gateway.rest.objects import CompletionObject, ErrorOfJob, OutcomeObject, RestObject, Time
+from gateway.rest.objects import (
+    CompletionObject,
+    ErrorOfJob,
+    Listed,
+    ListedByToken,
+    OutcomeObject,
+    RestObject,
+    Time,
+)
 from gateway.rest.responses import FAILURES, answer
 
 NoQuery = Annotated[queries.NoQuery, Query()]
@@ -64,12 +73,8 @@ class RescoreObject(RestObject):
     finished_at: Time | None
 
 
-class RescoreList(RestObject):
+class RescoreList(Listed[RescoreObject]):
     """A page of rescores, newest first; `after=<last id>` asks for the next."""
-
-    object: Literal["list"] = "list"
-    data: list[RescoreObject]
-    has_more: bool
 
 
 class RescoreResultObject(RestObject):
@@ -81,13 +86,8 @@ class RescoreResultObject(RestObject):
     new_outcomes: list[OutcomeObject]
 
 
-class RescoreResultList(RestObject):
+class RescoreResultList(ListedByToken[RescoreResultObject]):
     """A page of results, oldest step first; `page_token=<next_page_token>` asks for the next."""
-
-    object: Literal["list"] = "list"
-    data: list[RescoreResultObject]
-    has_more: bool
-    next_page_token: str | None
 
 
 def rescores_router(gateway: Gateway) -> APIRouter:
@@ -98,12 +98,7 @@ def rescores_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "/training_jobs/{id}/rescores",
         response_model=RescoreObject,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/RescoreSpec"}}},
-            }
-        },
+        openapi_extra=json_body("RescoreSpec"),
     )
     async def create_rescore(
         id: str,

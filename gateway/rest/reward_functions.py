@@ -10,9 +10,10 @@ from gateway.domain import Gateway
 from gateway.jobs.requests import MAX_SOURCE_BYTES
 from gateway.rest import queries
 from gateway.rest.bodies import Body
+from gateway.rest.documented import file_body
 from gateway.rest.errors import PAGE_FIELDS, fields_named
 from gateway.rest.forms import Form, read_form
-from gateway.rest.objects import Deleted, RestObject, Time
+from gateway.rest.objects import Deleted, Listed, RestObject, Time
 from gateway.rest.responses import FAILURES, answer
 from gateway.reward_functions import FORMATS
 from gateway.store.reward_functions import RewardFunction
@@ -37,12 +38,8 @@ class RewardFunctionObject(RestObject):
     created_at: Time
 
 
-class RewardFunctionList(RestObject):
+class RewardFunctionList(Listed[RewardFunctionObject]):
     """A page of reward functions, newest first; `after=<last id>` asks for the next."""
-
-    object: Literal["list"] = "list"
-    data: list[RewardFunctionObject]
-    has_more: bool
 
 
 class RewardSource(RestObject):
@@ -59,24 +56,7 @@ def reward_functions_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "",
         response_model=RewardFunctionObject,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {
-                    "multipart/form-data": {
-                        "schema": {
-                            "type": "object",
-                            "required": ["name", "file"],
-                            "properties": {
-                                "name": {"type": "string"},
-                                "format": {"type": "string", "enum": list(FORMATS), "default": FORMATS[0]},
-                                "file": {"type": "string", "format": "binary"},
-                            },
-                        }
-                    }
-                },
-            }
-        },
+        openapi_extra=file_body({"type": "string", "enum": list(FORMATS), "default": FORMATS[0]}),
     )
     async def upload_reward_function(
         request: Request,

@@ -10,6 +10,7 @@ from pydantic import Field
 from gateway.domain import Gateway
 from gateway.rest import _convert, objects, queries
 from gateway.rest.bodies import read_json_object
+from gateway.rest.documented import json_body
 from gateway.rest.responses import FAILURES, answer
 from gateway.rewards import Registration
 from plaudit.types.validation import parse_model
@@ -31,12 +32,7 @@ def reward_servers_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "",
         response_model=objects.RewardServerObject,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/NewRewardServer"}}},
-            }
-        },
+        openapi_extra=json_body("NewRewardServer"),
     )
     async def create_reward_server(request: Request, query: NoQuery) -> Response:
         """Registers a reward server; the same content again returns the same server."""

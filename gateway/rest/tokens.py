@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.domain import Gateway
 from gateway.rest import queries
 from gateway.rest.bodies import read_json_object
+from gateway.rest.documented import json_body
 from gateway.rest.errors import fields_named
-from gateway.rest.objects import Deleted, RestObject, Time
+from gateway.rest.objects import Deleted, ListedByToken, RestObject, Time
 from gateway.rest.responses import FAILURES, answer
 from gateway.store.audit import AuditEntry
 from gateway.store.tokens import StoredToken
@@ -77,13 +78,8 @@ class AuditEntryObject(RestObject):
     outcome: str
 
 
-class AuditList(RestObject):
+class AuditList(ListedByToken[AuditEntryObject]):
     """A page of audit entries, newest first; `page_token=<next_page_token>` asks for the next."""
-
-    object: Literal["list"] = "list"
-    data: list[AuditEntryObject]
-    has_more: bool
-    next_page_token: str | None
 
 
 class AuditQuery(queries.NoQuery):
@@ -101,12 +97,7 @@ def tokens_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "/tokens",
         response_model=NewTokenObject,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/NewToken"}}},
-            }
-        },
+        openapi_extra=json_body("NewToken"),
     )
     async def create_token(request: Request, query: NoQuery) -> Response:
         """Makes a token; its secret is in this answer and nowhere else."""

@@ -10,6 +10,7 @@ from gateway.domain import Gateway
 from gateway.jobs.requests import FUNCTION_REWARD
 from gateway.rest import _convert, objects, queries
 from gateway.rest.bodies import MAX_JOB_BYTES, read_json_object
+from gateway.rest.documented import json_body
 from gateway.rest.errors import PAGE_FIELDS, fields_named
 from gateway.rest.links import DownloadLinks
 from gateway.rest.metrics_csv import metrics_csv, wants_csv
@@ -30,12 +31,7 @@ def training_jobs_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "/training_jobs",
         response_model=objects.TrainingJobObject,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/NewTrainingJob"}}},
-            }
-        },
+        openapi_extra=json_body("NewTrainingJob"),
     )
     async def create_training_job(
         request: Request,
@@ -89,14 +85,7 @@ def training_jobs_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "/training_jobs/{id}/clone",
         response_model=objects.TrainingJobObject,
-        openapi_extra={
-            "requestBody": {
-                "required": False,
-                "content": {
-                    "application/json": {"schema": {"$ref": "#/components/schemas/TrainingJobOverrides"}}
-                },
-            }
-        },
+        openapi_extra=json_body("TrainingJobOverrides", required=False),
     )
     async def clone_training_job(
         id: str,
@@ -185,7 +174,13 @@ def training_jobs_router(gateway: Gateway) -> APIRouter:
     async def list_completions(id: str, query: Annotated[queries.CompletionsQuery, Query()]) -> Response:
         """Lists scored completions, newest step first."""
         with fields_named({"page_size": "limit"}):
-            page = await jobs.completions(id, step=query.step, limit=query.limit, page_token=query.page_token)
+            page = await jobs.completions(
+                id,
+                step=query.step,
+                limit=query.limit,
+                page_token=query.page_token,
+                evaluations=query.evaluations,
+            )
         return answer(
             objects.CompletionList(
                 data=[_convert.completion_object(completion) for completion in page.items],

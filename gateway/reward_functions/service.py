@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Final, cast, get_args
 
 from gateway.jobs.creation import REQUEST_ID_LIFETIME, check_request_id
-from gateway.jobs.job import Page
 from gateway.jobs.ports import AskedReward, RewardServerCatalog
 from gateway.jobs.requests import BUILTIN_SERVER, FUNCTION_REWARD, source_fault
+from gateway.pages import Page, page_size
 from gateway.store import Session, Store
 from gateway.store.ids import new_id
 from gateway.store.reward_functions import FunctionFormat, RewardFunction
@@ -31,7 +31,6 @@ FORMATS: Final[tuple[str, ...]] = get_args(FunctionFormat)
 MAX_FUNCTIONS: Final = 10_000
 
 _DEFAULT_PAGE: Final = 20
-_LARGEST_PAGE: Final = 500
 _LONGEST_NAME: Final = 128
 _FILENAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _DEFAULT_FILENAME: Final = "reward.py"
@@ -92,11 +91,7 @@ class RewardFunctionService:
         """Functions, newest first. `limit` 0 is 20, above 500 is 500. `after` is the id of the last function
         of the page before, which is also that page's `next_page_token`.
         """
-        if limit < 0:
-            raise InvalidArgumentError.of(
-                "page_size", f"{limit} is below 0; leave it out for {_DEFAULT_PAGE}"
-            )
-        size = min(limit or _DEFAULT_PAGE, _LARGEST_PAGE)
+        size = page_size(limit, _DEFAULT_PAGE)
         async with self._store.snapshot() as session:
             last = await session.reward_functions.find(after) if after else None
             if after and last is None:
@@ -120,7 +115,8 @@ class RewardFunctionService:
         if server is None:
             return  # a job that names the function is told
         config = {"source": function.source, "filename": function.filename, "format": function.format}
-        refused = await self._reward_servers.refusals(server, [AskedReward("file", FUNCTION_REWARD, config)])
+        asked = AskedReward("file", FUNCTION_REWARD, config)
+        refused = (await self._reward_servers.check_configs(server, [asked])).refused
         if refused:
             raise InvalidArgumentError(
                 [

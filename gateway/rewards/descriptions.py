@@ -17,10 +17,12 @@ from gateway.jobs.ports import OfferedReward, ServerDescription
 from gateway.rewards.config_schema import parse_config_schema
 from plaudit.reward.v1 import reward_service_pb2
 from plaudit.scoring import PROTOCOL_VERSION
+from plaudit.types.texts import one_line
 from plaudit.types.validation import shown
 
 _MAX_REWARDS: Final = 256
 _MAX_TEXT_LENGTH: Final = 1_000
+_MAX_NAME_LENGTH: Final = 200
 _MAX_COLUMNS: Final = 256
 _MAX_SCHEMAS_LENGTH: Final = 256 * 1024
 _NAMES_SHOWN: Final = 3
@@ -29,7 +31,8 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 def description_of(answer: reward_service_pb2.GetServerInfoResponse) -> ServerDescription:
     """What `answer` offers to jobs, and what is odd in it. Takes up to some seconds, for its schemas."""
-    version = f"{answer.server_name[:_MAX_TEXT_LENGTH]} {answer.server_version[:_MAX_TEXT_LENGTH]}".strip()
+    told = (answer.server_name, answer.server_version)
+    version = " ".join(filter(None, (one_line(text, _MAX_NAME_LENGTH) for text in told)))
     lowest, highest = answer.min_protocol_version, answer.max_protocol_version
     if not lowest <= PROTOCOL_VERSION <= highest:
         incompatible = (
@@ -116,15 +119,18 @@ def _offered(reward: reward_service_pb2.Reward, config_schema: str) -> OfferedRe
     high = reward.max_value if reward.HasField("max_value") else None
     return OfferedReward(
         name=reward.name,
-        description=reward.description[:_MAX_TEXT_LENGTH],
+        description=one_line(reward.description, _MAX_TEXT_LENGTH),
         min_value=_bound(low),
         max_value=_bound(high),
-        required_columns=tuple(
-            column[:_MAX_TEXT_LENGTH] for column in reward.required_columns[:_MAX_COLUMNS]
-        ),
+        required_columns=needed_columns(reward.required_columns),
         config_schema=parse_config_schema(config_schema, reward.name),
         problem=_range_problem(low, high),
     )
+
+
+def needed_columns(told: Sequence[str]) -> tuple[str, ...]:
+    """Columns that a server says it needs, as many as are looked at."""
+    return tuple(column[:_MAX_TEXT_LENGTH] for column in told[:_MAX_COLUMNS])
 
 
 def _bound(value: float | None) -> float | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field
 
+from gateway.names import name_violations
 from plaudit.errors import FieldViolation
 from plaudit.types.access import ServerAccess, access_violations
 from plaudit.types.addresses import check_address
@@ -15,8 +15,6 @@ from plaudit.types.validation import shown
 
 MAX_ADDRESSES: Final = 32
 """Most replicas of one server."""
-
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
 class Registration(ServerAccess):
@@ -50,15 +48,7 @@ ConfiguredServer = Annotated[Registration, BeforeValidator(_from_settings)]
 
 def registration_violations(name: str, registration: Registration) -> list[FieldViolation]:
     """Everything that is wrong with registering `registration` as `name`."""
-    violations = []
-    if not _NAME.fullmatch(name):
-        violations.append(
-            FieldViolation(
-                "name",
-                f"{shown(name)} is refused: a name has 1 to 63 small letters, digits, underscores and "
-                'dashes, and starts with a letter; for example "math-rewards"',
-            )
-        )
+    violations = name_violations(name, "math-rewards")
     wrong = _wrong_addresses(registration.addresses)
     violations.extend(wrong)
     if not wrong:

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
 
-from gateway.jobs.ports import AskedReward, ServerDescription
+from gateway.jobs.ports import AskedReward, CheckedConfigs, ServerDescription
 from gateway.rewards.changes import ChangeNotes
+from gateway.rewards.descriptions import needed_columns
 from gateway.rewards.registration import Registration, registration_violations
 from gateway.rewards.replicas import ReplicaHealth
 from gateway.rewards.watch import ServerWatch
@@ -117,15 +118,15 @@ class RewardServerRegistry:
         """Asks the server what it offers. Takes a bounded time, and never raises for one that is away."""
         return (await self._live(server)).description
 
-    async def refusals(
+    async def check_configs(
         self, server: RegisteredRewardServer, rewards: Sequence[AskedReward]
-    ) -> list[FieldViolation]:
-        """What the server itself says is wrong with these configurations: a batch without completions is put
-        to ScoreOnce. A server that is away, or does not know the question, refuses nothing.
+    ) -> CheckedConfigs:
+        """What the server itself says of these configurations: a batch without completions is put to
+        ScoreOnce. A server that is away, or does not know the question, says nothing.
         """
         probe = await self._watch(server).probe()
         if probe is None or not rewards:
-            return []
+            return CheckedConfigs()
         request = reward_service_pb2.ScoreOnceRequest(
             rewards=[
                 reward_service_pb2.RewardSelection(
@@ -136,12 +137,20 @@ class RewardServerRegistry:
             batch=reward_service_pb2.Batch(batch_id=str(uuid4())),
         )
         try:
-            await probe.score_once(request)
+            answer = await probe.score_once(request)
         except InvalidArgumentError as error:
-            return _of_configs(error.violations, rewards)
+            return CheckedConfigs(_of_configs(error.violations, rewards))
         except PlauditError:
-            pass  # it is away, has no ScoreOnce, or is busy: the session that a run opens will tell
-        return []
+            # It is away, has no ScoreOnce, or is busy: the session that a run opens will tell.
+            return CheckedConfigs()
+        fields = {f"r{index}": reward.field for index, reward in enumerate(rewards)}
+        return CheckedConfigs(
+            required_columns={
+                fields[needs.key]: needed_columns(needs.required_columns)
+                for needs in answer.needs
+                if needs.key in fields
+            }
+        )
 
     async def get(self, id_or_name: str) -> LiveRewardServer:
         """The server, as it answers now. NotFoundError."""

@@ -33,6 +33,7 @@ class Datasets(DatasetServiceServicer):
     def __init__(self, gateway: Gateway) -> None:
         self._datasets = gateway.datasets
         self._connection = gateway.dataset_connection
+        self._tokens = gateway.prompt_tokens
 
     async def UploadDataset(
         self, request_iterator: AsyncIterator[dataset_service_pb2.UploadDatasetRequest], context: Context
@@ -98,6 +99,14 @@ class Datasets(DatasetServiceServicer):
             rows=[_convert.dataset_row_to_proto(row) for row in page.items],
             next_page_token=page.next_page_token,
         )
+
+    async def GetTokenStatistics(
+        self, request: dataset_service_pb2.GetTokenStatisticsRequest, context: Context
+    ) -> dataset_service_pb2.TokenStatistics:
+        statistics = await self._tokens.statistics(
+            request.dataset_id, request.model, max_prompt_length=request.max_prompt_length
+        )
+        return _convert.token_statistics_to_proto(statistics)
 
     async def DeleteDataset(
         self, request: dataset_service_pb2.DeleteDatasetRequest, context: Context

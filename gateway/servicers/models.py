@@ -8,7 +8,7 @@ from typing import Any
 import grpc.aio
 
 from gateway.domain import Gateway
-from gateway.servicers import _convert_models as _convert
+from gateway.servicers import _convert
 from plaudit.gateway.v1 import model_service_pb2 as pb
 from plaudit.gateway.v1.model_service_pb2_grpc import ModelServiceServicer
 

@@ -140,6 +140,7 @@ class TrainingJobs(TrainingJobServiceServicer):
             step=request.step,
             limit=request.page_size,
             page_token=request.page_token,
+            evaluations=request.evaluations,
         )
         return training_job_service_pb2.ListCompletionsResponse(
             completions=[_convert.completion_to_proto(completion) for completion in page.items],

@@ -26,6 +26,8 @@ SCRIPTS: Final[Sequence[str]] = tuple(
         "schema_8_access.sql",
         "schema_9_point_blocks.sql",
         "schema_10_alerts.sql",
+        "schema_11_evaluations.sql",
+        "schema_12_memory.sql",
     )
 )
 """Script n brings a store from version n - 1 to version n; the first makes it from nothing."""

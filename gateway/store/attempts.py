@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Steps above `after`, up to and with `through` (None: to the end), of one attempt."""
+    """Steps above `after`, up to and with `through` (None: to the end), of one attempt. What is told of step
+    0, before the first one, is above -1.
+    """
 
     attempt: int
     after: int
@@ -25,7 +27,7 @@ def line_of(attempts: Iterable[tuple[int, int]]) -> list[Segment]:
     through: int | None = None
     for attempt, from_step in sorted(attempts, reverse=True):
         if through is None or from_step < through:
-            line.append(Segment(attempt, from_step, through))
+            line.append(Segment(attempt, from_step or -1, through))
             through = from_step
     return line[::-1]
 

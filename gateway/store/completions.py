@@ -1,9 +1,10 @@
-"""Where scored completions lie: an index of the files that trainers wrote."""
+"""Where scored completions lie: indices of the files that trainers wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import aiosqlite
 
@@ -12,7 +13,9 @@ from gateway.store.attempts import Segment, on_line
 
 @dataclass(frozen=True, slots=True)
 class CompletionFile:
-    """A Parquet file of completions sampled for `step`, at `uri` relative to the artifact root."""
+    """A Parquet file at `uri`, relative to the artifact root: of completions sampled for `step`, or of the
+    evaluation after it.
+    """
 
     attempt: int
     step: int
@@ -23,15 +26,19 @@ class CompletionFile:
 
 
 class CompletionFiles:
-    """Reads and writes the index on one connection."""
+    """Reads and writes an index on one connection."""
 
-    def __init__(self, connection: aiosqlite.Connection) -> None:
+    def __init__(
+        self, connection: aiosqlite.Connection, table: Literal["completion_files", "evaluation_files"]
+    ) -> None:
+        """`table` says of which files: those of steps, or those of evaluations."""
         self._connection = connection
+        self._table = table
 
     async def insert(self, job_key: int, file: CompletionFile) -> None:
         """Adds a file, or replaces that of the same attempt and step."""
         await self._connection.execute(
-            "INSERT OR REPLACE INTO completion_files VALUES (?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO {self._table} VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
             (job_key, file.attempt, file.step, file.uri, file.row_count, file.size_bytes, file.sha256),
         )
 
@@ -40,7 +47,7 @@ class CompletionFiles:
     ) -> list[CompletionFile]:
         """The files not superseded, newest step first; of one `step`, or of those up to `through`."""
         rows = await self._connection.execute_fetchall(
-            "SELECT attempt, step, uri, row_count, size_bytes, sha256 FROM completion_files "
+            f"SELECT attempt, step, uri, row_count, size_bytes, sha256 FROM {self._table} "  # noqa: S608
             "WHERE job_key = ? AND (? IS NULL OR step = ?) AND (? IS NULL OR step <= ?) ORDER BY step DESC",
             (job_key, step, step, through, through),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from gateway.jobs.job import Job, JobError, RequestedGpu
 from gateway.store._times import from_micros, optional_from_micros, optional_to_micros, to_micros
 from gateway.store.alerts import alert_of
 from plaudit.types.jobs import accepted_job_spec
+from plaudit.types.memory import MemoryEstimate
 from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import JobStatus
 
@@ -24,31 +25,34 @@ class JobRecord:
 
     `run_id` is the one run whose journal moves the job, None where there is none; `deaths` counts the runs
     that died since the newest checkpoint; `dataset_id` is what the spec's dataset stood for when the job
-    was created. `stop_reason` is the alert for which the job pauses, or has paused; "" where it was none.
+    was created, and `eval_dataset_id` what that of its evaluations did, None where it has none. `stop_reason`
+    is the alert for which the job pauses, or has paused; "" where it was none.
     """
 
     key: int
     job: Job
     dataset_id: str
+    eval_dataset_id: str | None = None
     run_id: str | None = None
     deaths: int = 0
     stop_reason: str = ""
 
 
 _SELECT: Final = (
-    "SELECT key, id, spec, dataset_id, status, status_detail, error_code, error_message, current_step, "
+    "SELECT key, id, spec, dataset_id, eval_dataset_id, status, status_detail, error_code, error_message, "
+    "current_step, "
     "total_steps, attempt, run_id, deaths, metrics, latest_checkpoint_id, created_at, updated_at, "
     "started_at, finished_at, preflight, gpu_requested, requires_heartbeat, created_by, "
     "(SELECT models.id FROM models WHERE models.job_key = jobs.key AND is_final "
-    "AND models.status = 'available'), stop_reason, "
+    "AND models.status = 'available'), stop_reason, memory, "
     "(SELECT json_group_array(json(alert)) FROM "
     "(SELECT alert FROM alert_objects WHERE job_key = jobs.key ORDER BY key DESC LIMIT 10)) FROM jobs"
 )
 _INSERT: Final = (
     "INSERT INTO jobs (status, status_detail, error_code, error_message, current_step, total_steps, attempt, "
     "run_id, deaths, metrics, latest_checkpoint_id, updated_at, started_at, finished_at, preflight, "
-    "stop_reason, id, spec, dataset_id, created_at, gpu_requested, requires_heartbeat, created_by) VALUES "
-    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "stop_reason, id, spec, dataset_id, eval_dataset_id, created_at, gpu_requested, requires_heartbeat, "
+    "created_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _UPDATE: Final = (
     "UPDATE jobs SET status = ?, status_detail = ?, error_code = ?, error_message = ?, current_step = ?, "
@@ -93,9 +97,16 @@ class Jobs:
         marks = ", ".join("?" * len(statuses))
         return await self._all(f"{_SELECT} WHERE status IN ({marks}) ORDER BY key", statuses)
 
-    async def insert(self, job: Job, *, dataset_id: str, reward_server_ids: Iterable[str]) -> JobRecord:
+    async def insert(
+        self,
+        job: Job,
+        *,
+        dataset_id: str,
+        reward_server_ids: Iterable[str],
+        eval_dataset_id: str | None = None,
+    ) -> JobRecord:
         """Adds a job."""
-        record = JobRecord(key=0, job=job, dataset_id=dataset_id)
+        record = JobRecord(key=0, job=job, dataset_id=dataset_id, eval_dataset_id=eval_dataset_id)
         cursor = await self._connection.execute(
             _INSERT,
             (
@@ -103,6 +114,7 @@ class Jobs:
                 job.id,
                 job.spec.model_dump_json(),
                 dataset_id,
+                eval_dataset_id,
                 to_micros(job.created_at),
                 json.dumps(asdict(job.gpu_requested)) if job.gpu_requested else None,
                 int(job.requires_heartbeat),
@@ -116,7 +128,7 @@ class Jobs:
             "INSERT INTO job_reward_servers VALUES (?, ?, ?)",
             [(key, position, server_id) for position, server_id in enumerate(reward_server_ids)],
         )
-        return JobRecord(key=key, job=job, dataset_id=dataset_id)
+        return replace(record, key=key)
 
     async def count_open(self, created_by: str) -> int:
         """How many jobs of this maker are not over."""
@@ -128,6 +140,12 @@ class Jobs:
     async def save(self, record: JobRecord) -> None:
         """Writes everything of a job that can change."""
         await self._connection.execute(_UPDATE, (*_changing(record), record.key))
+
+    async def note_memory(self, key: int, estimate: MemoryEstimate) -> None:
+        """Keeps what the job takes in memory."""
+        await self._connection.execute(
+            "UPDATE jobs SET memory = ? WHERE key = ?", (estimate.model_dump_json(), key)
+        )
 
     async def delete(self, key: int) -> None:
         """Removes the job, and all that the store has of it."""
@@ -157,9 +175,12 @@ class Jobs:
         return [row[0] for row in rows]
 
     async def needing_dataset(self, dataset_id: str) -> list[str]:
-        """Ids of the jobs that are not over (completed, failed or cancelled) and learn on this dataset."""
+        """Ids of the jobs that are not over (completed, failed or cancelled) and learn, or are evaluated, on
+        this dataset.
+        """
         rows = await self._connection.execute_fetchall(
-            "SELECT id FROM jobs WHERE dataset_id = ? AND status NOT IN (?, ?, ?) ORDER BY key",
+            "SELECT id FROM jobs WHERE ? IN (dataset_id, eval_dataset_id) AND status NOT IN (?, ?, ?) "
+            "ORDER BY key",
             (dataset_id, *_OVER),
         )
         return [row[0] for row in rows]
@@ -209,11 +230,12 @@ def _changing(record: JobRecord) -> tuple[object, ...]:
 
 def _record(row: Any) -> JobRecord:
     (
-        key, job_id, spec, dataset_id, status, detail, error_code, error_message, current_step,
-        total_steps, attempt, run_id, deaths, metrics, latest_checkpoint_id, created_at, updated_at,
+        key, job_id, spec, dataset_id, eval_dataset_id, status, detail, error_code, error_message,
+        current_step, total_steps, attempt, run_id, deaths, metrics, latest_checkpoint_id, created_at,
+        updated_at,
         started_at, finished_at, preflight, gpu_requested, requires_heartbeat, created_by,
         model_id,
-        stop_reason, alerts,
+        stop_reason, memory, alerts,
     ) = row  # fmt: skip
     job = Job(
         id=job_id,
@@ -235,8 +257,15 @@ def _record(row: Any) -> JobRecord:
         requires_heartbeat=bool(requires_heartbeat),
         created_by=created_by,
         model_id=model_id or "",
+        memory=MemoryEstimate.model_validate_json(memory) if memory else None,
         alerts=tuple(alert_of(alert) for alert in json.loads(alerts)),
     )
     return JobRecord(
-        key=key, job=job, dataset_id=dataset_id, run_id=run_id, deaths=deaths, stop_reason=stop_reason
+        key=key,
+        job=job,
+        dataset_id=dataset_id,
+        eval_dataset_id=eval_dataset_id,
+        run_id=run_id,
+        deaths=deaths,
+        stop_reason=stop_reason,
     )

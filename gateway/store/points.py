@@ -17,8 +17,8 @@ from gateway.store.attempts import Segment
 _BLOCK_STEPS: Final = 64
 """As in the table point_blocks: few enough to read where a bucket ends in the middle of a block."""
 
-_WIDE_BUCKET: Final = 512
-"""Steps from which on a bucket begins where a block does: it is 6 % longer or shorter at most."""
+_WIDE_BUCKET: Final = 256
+"""Steps from which on a bucket begins where a block does: by less than 64 steps it is longer or shorter."""
 
 _LARGEST_STEP: Final = 2**63 - 1
 
@@ -207,6 +207,8 @@ WITH part AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM some), min(smallest), max(largest) FROM ends
 """
+# Of points, the extremes of each part come first, by one look at its range that keeps a single row: to group
+# them all would sort them all. Blocks are few.
 _THINNED: Final = """
 WITH in_blocks AS MATERIALIZED (
   SELECT metric_names.id AS name_id, value ->> 0 AS bucket, value ->> 1 AS attempt,
@@ -219,16 +221,33 @@ WITH in_blocks AS MATERIALIZED (
 ), block AS NOT MATERIALIZED (
   SELECT * FROM in_blocks CROSS JOIN point_blocks USING (name_id, attempt)
   WHERE job_key = :job_key AND block BETWEEN first AND last
-), point AS NOT MATERIALIZED (
-  SELECT bucket, step, attempt, value FROM in_points CROSS JOIN points USING (name_id, attempt)
-  WHERE job_key = :job_key AND step BETWEEN first AND last
+), low AS MATERIALIZED (
+  SELECT bucket, name_id, attempt, (
+    SELECT step FROM points
+    WHERE job_key = :job_key AND name_id = part.name_id AND attempt = part.attempt
+      AND step BETWEEN first AND last
+    ORDER BY value NULLS LAST LIMIT 1
+  ) AS step FROM in_points AS part
+), high AS MATERIALIZED (
+  SELECT bucket, name_id, attempt, (
+    SELECT step FROM points
+    WHERE job_key = :job_key AND name_id = part.name_id AND attempt = part.attempt
+      AND step BETWEEN first AND last
+    ORDER BY value DESC NULLS LAST LIMIT 1
+  ) AS step FROM in_points AS part
 )
-SELECT step, attempt, min(value) AS value FROM
-  (SELECT bucket, smallest_step AS step, attempt, smallest AS value FROM block UNION ALL SELECT * FROM point)
-GROUP BY bucket
+SELECT step, attempt, min(value) AS value FROM (
+  SELECT bucket, smallest_step AS step, attempt, smallest AS value FROM block
+  UNION ALL
+  SELECT bucket, step, attempt, value FROM low CROSS JOIN points USING (name_id, attempt, step)
+  WHERE job_key = :job_key
+) GROUP BY bucket
 UNION
-SELECT step, attempt, max(value) AS value FROM
-  (SELECT bucket, largest_step AS step, attempt, largest AS value FROM block UNION ALL SELECT * FROM point)
-GROUP BY bucket
+SELECT step, attempt, max(value) AS value FROM (
+  SELECT bucket, largest_step AS step, attempt, largest AS value FROM block
+  UNION ALL
+  SELECT bucket, step, attempt, value FROM high CROSS JOIN points USING (name_id, attempt, step)
+  WHERE job_key = :job_key
+) GROUP BY bucket
 ORDER BY step
 """

@@ -30,6 +30,7 @@ EXAMPLES: Final = {
     "dataset list": "plaudit dataset list",
     "dataset get": "plaudit dataset get sums",
     "dataset rows": "plaudit dataset rows sums --limit 3",
+    "dataset tokens": "plaudit dataset tokens sums --model builtin:tiny",
     "dataset delete": "plaudit dataset delete sums",
     "reward list": "plaudit reward list",
     "reward test": "plaudit reward test reward.py --data rows.jsonl",

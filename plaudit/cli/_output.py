@@ -86,7 +86,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         # The first column is what people copy.
         table.add_column(column, overflow="fold", no_wrap=index == 0)
     for row in rows:
-        table.add_row(*(Text(printable(cell(value))) for value in row))
+        # A line end in somebody's text must not look like another row.
+        table.add_row(*(Text(printable(cell(value)).replace("\n", " ⏎ ")) for value in row))
     console().print(table)
 
 
@@ -94,7 +95,8 @@ def print_fields(fields: Mapping[str, object]) -> None:
     """Prints names and values, one a line; empty values are left out."""
     width = max((len(name) for name in fields), default=0)
     for name, value in fields.items():
-        text = printable(cell(value))
+        # Lines that follow are set in, so that none of somebody's text looks like another field.
+        text = printable(cell(value)).replace("\n", "\n" + " " * (width + 2))
         if text:
             sys.stdout.write(f"{name.ljust(width)}  {text}\n")
 

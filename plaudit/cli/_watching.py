@@ -17,7 +17,7 @@ from rich.text import Text
 from plaudit.cli._curve import draw_curve
 from plaudit.cli._output import console, plain, printable
 from plaudit.client import Client, models
-from plaudit.types.metrics import HEADLINE_METRICS, REWARD_MEAN
+from plaudit.types.metrics import EVAL_REWARD_MEAN, HEADLINE_METRICS, REWARD_MEAN
 from plaudit.types.statuses import JobStatus
 
 _CURVE_WIDTH: Final = 60
@@ -128,7 +128,11 @@ class _JobView:
                 return []
 
     def _step_lines(self, body: models.StepMetrics) -> list[str]:
-        self.latest = dict(body.values)
+        if EVAL_REWARD_MEAN in body.values:
+            self.latest[EVAL_REWARD_MEAN] = body.values[EVAL_REWARD_MEAN]
+            place = f"after step {body.step}" if body.step else "before the first step"
+            return [f"evaluation {place}  {EVAL_REWARD_MEAN} {body.values[EVAL_REWARD_MEAN]:.4g}"]
+        self.latest |= body.values
         self.total_steps = body.total_steps or self.total_steps
         if REWARD_MEAN in body.values:
             self.reward_by_step[body.step] = body.values[REWARD_MEAN]
@@ -170,7 +174,8 @@ def _render(view: _JobView) -> RenderableType:
         ProgressBar(total=max(view.total_steps, 1), completed=view.step, width=_CURVE_WIDTH),
         Text(f"step {view.step}/{view.total_steps or '?'}"),
     )
-    figures = Text("  ".join(f"{k} {view.latest[k]:.4g}" for k in HEADLINE_METRICS if k in view.latest))
+    shown = (*HEADLINE_METRICS, EVAL_REWARD_MEAN)
+    figures = Text("  ".join(f"{k} {view.latest[k]:.4g}" for k in shown if k in view.latest))
     points = sorted(view.reward_by_step.items())
     curve = Text(draw_curve(points, width=_CURVE_WIDTH, height=_CURVE_HEIGHT), style="green")
     return Group(head, progress, Text(f"{REWARD_MEAN}", style="bold"), curve, figures)

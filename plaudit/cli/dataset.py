@@ -1,4 +1,4 @@
-"""`plaudit dataset`: upload, connect, list, get, rows, delete."""
+"""`plaudit dataset`: upload, connect, list, get, rows, tokens, delete."""
 
 from __future__ import annotations
 
@@ -140,6 +140,40 @@ def rows(
     print_table(
         ("row", "prompt", *names),
         ((row.number, _text(row.prompt), *(_text(row.columns.get(name)) for name in names)) for row in found),
+    )
+
+
+@app.command()
+def tokens(
+    dataset_id: DatasetId,
+    model: Annotated[str, typer.Option(help="Model whose tokenizer and chat template count, as in a job.")],
+    max_prompt_length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens above which a job would shorten. Default: a job's.")
+    ] = None,
+    as_json: JsonOption = False,
+    address: AddressOption = None,
+) -> None:
+    """Count the tokens of a dataset's prompts as a model reads them."""
+    with connect(address) as client:
+        found = client.datasets.token_statistics(dataset_id, model, max_prompt_length=max_prompt_length)
+    if as_json:
+        print_json(found)
+        return
+    too_long = None
+    if found.first_too_long_row is not None:
+        too_long = f"{found.too_long_count}, the first in row {found.first_too_long_row + 1}"
+    print_fields(
+        {
+            "prompts": found.count,
+            "shortest": found.min,
+            "median": found.median,
+            "95 %": found.p95,
+            "longest": found.max,
+            "limit": found.max_prompt_length,
+            "above the limit": found.above_limit_count,
+            "too long however cut": too_long,
+            "model revision": found.model_revision,
+        }
     )
 
 

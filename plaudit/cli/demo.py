@@ -17,12 +17,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from plaudit.cli._local_services import LocalAddresses, local_services, start_local
 from plaudit.cli._output import connect
 from plaudit.cli._starter import STARTER_HYPERPARAMETERS
-from plaudit.cli._supervisor import LocalAddresses, Supervisor, local_services, start_local
 from plaudit.cli._watching import watch_job
 from plaudit.client import Client, models
-from plaudit.service import configure_logging
+from plaudit.service import Supervisor, configure_logging
 from plaudit.types.metrics import REWARD_MEAN
 
 DEMO_HYPERPARAMETERS: Final[dict[str, Any]] = dict(STARTER_HYPERPARAMETERS)

@@ -30,6 +30,7 @@ from plaudit.cli.job_log import events, logs
 from plaudit.cli.job_series import completions, metrics
 from plaudit.cli.rescore import rescore
 from plaudit.client import Client, models
+from plaudit.types.memory import MemoryEstimate
 from plaudit.types.metrics import HEADLINE_METRICS
 from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import JobStatus
@@ -80,6 +81,7 @@ def submit(
                 print_json(job)
             else:
                 typer.echo(printable(job_as_toml(job.spec)))
+                typer.echo(printable(_memory_line(job.memory)))
                 typer.echo("the job is good; nothing was queued")
         elif watch:
             if not as_json:
@@ -205,6 +207,10 @@ def _told_how_to_stop(job_id: str) -> Iterator[None]:
         raise
 
 
+def _memory_line(memory: MemoryEstimate | None) -> str:
+    return f"memory: {memory.describe() if memory else 'not known before the run has loaded its model'}"
+
+
 def _preflight_fields(report: PreflightReport | None) -> dict[str, object]:
     if report is None:
         return {}
@@ -249,6 +255,7 @@ def _print_job(job: models.TrainingJob, as_json: bool) -> None:
             "created": job.created_at,
             "started": job.started_at,
             "finished": job.finished_at,
+            "memory": job.memory.describe() if job.memory else None,
             **_preflight_fields(job.preflight),
             **_alert_fields(job.alerts),
             **{name: job.metrics[name] for name in HEADLINE_METRICS if name in job.metrics},

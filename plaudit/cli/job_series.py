@@ -21,7 +21,7 @@ from plaudit.cli._output import (
     printable,
 )
 from plaudit.client import models
-from plaudit.types.metrics import HEADLINE_METRICS
+from plaudit.types.metrics import EVAL_REWARD_MEAN, HEADLINE_METRICS
 
 KeysOption = Annotated[
     str | None,
@@ -53,7 +53,8 @@ def metrics(
     elif as_csv:
         _print_csv(series, names or series.available_keys)
     else:
-        shown = names or [name for name in HEADLINE_METRICS if name in series.available_keys]
+        main = (*HEADLINE_METRICS, EVAL_REWARD_MEAN)
+        shown = names or [name for name in main if name in series.available_keys]
         print_table(
             ("step", *shown),
             ((row.step, *(row.values.get(name) for name in shown)) for row in series.metrics),
@@ -67,12 +68,15 @@ def completions(
     failed: Annotated[
         bool, typer.Option("--failed", help="Only those that could not be scored, and so moved nothing.")
     ] = False,
+    evaluations: Annotated[
+        bool, typer.Option("--evaluations", help="Those of evaluations, instead of those learnt from.")
+    ] = False,
     as_json: JsonOption = False,
     address: AddressOption = None,
 ) -> None:
     """Show what the policy wrote, with its scores."""
     with connect(address) as client:
-        found = client.training_jobs.completions(job_id, step=step)
+        found = client.training_jobs.completions(job_id, step=step, evaluations=evaluations)
         shown = list(itertools.islice((c for c in found if c.reward is None or not failed), limit))
     if as_json:
         print_json(shown)

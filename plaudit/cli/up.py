@@ -8,8 +8,15 @@ from typing import Annotated, Final
 
 import typer
 
-from plaudit.cli._supervisor import ConfiguredPeers, Supervisor, local_services, start_local
-from plaudit.service import DEFAULT_ADDRESSES, configure_logging, configured, default_data_dir, run_service
+from plaudit.cli._local_services import ConfiguredPeers, local_services, start_local
+from plaudit.service import (
+    DEFAULT_ADDRESSES,
+    Supervisor,
+    configure_logging,
+    configured,
+    default_data_dir,
+    run_service,
+)
 
 _AT: Final = DEFAULT_ADDRESSES
 _DEFAULT: Final = "Default: its setting, else"

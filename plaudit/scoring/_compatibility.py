@@ -23,9 +23,12 @@ from plaudit.rpc import MAX_MESSAGE_BYTES, error_from_rpc
 from plaudit.scoring.combine import MAX_ABSOLUTE_REWARD
 from plaudit.types.jobs import RewardBinding
 from plaudit.types.scoring import PROTOCOL_VERSION
+from plaudit.types.texts import one_line
 
 _GRPC_DEFAULT_BYTES: Final = 4 * 1024 * 1024
 _NO_LIMIT: Final = 2**31
+_LONGEST_VERSION: Final = 200
+_LONGEST_LIST: Final = 1_000
 
 USELESS_STATUSES: Final = frozenset(
     {
@@ -85,7 +88,7 @@ def describe(
     offered = {reward.name: reward for reward in info.rewards}
     for binding in bindings:
         if binding.reward not in offered:
-            names = ", ".join(offered) or "none"
+            names = one_line(", ".join(offered), _LONGEST_LIST) or "none"
             problems.append(f"it has no reward {binding.reward!r}; it offers: {names}")
     if problems:
         raise UselessError(
@@ -96,7 +99,7 @@ def describe(
         )
     limits = info.limits
     return ServerDescription(
-        version=info.server_version,
+        version=one_line(info.server_version, _LONGEST_VERSION),
         rules={binding.name: _rules(offered[binding.reward]) for binding in bindings},
         max_batch_completions=limits.max_batch_completions or _NO_LIMIT,
         max_frame_bytes=min(limits.max_frame_bytes or _GRPC_DEFAULT_BYTES, MAX_MESSAGE_BYTES),

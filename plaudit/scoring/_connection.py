@@ -25,6 +25,7 @@ from plaudit.rpc import (
     resolve,
 )
 from plaudit.scoring._compatibility import USELESS_STATUSES
+from plaudit.types.texts import one_line
 
 ScoreCall: TypeAlias = "grpc.aio.StreamStreamCall[pb.ScoreRequest, pb.ScoreResponse]"
 
@@ -144,7 +145,7 @@ def end_of_call(failure: grpc.aio.AioRpcError, timeout: float) -> LostError | Re
     if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return LostError(f"no answer within {timeout:g} s")
     return LostError(
-        f"{failure.code().name}: {details[:_SHOWN_DETAILS]}" if details else failure.code().name,
+        f"{failure.code().name}: {one_line(details, _SHOWN_DETAILS)}" if details else failure.code().name,
         pinged_too_often=_PINGED_TOO_OFTEN in details.casefold().replace("_", " "),
         # By this end: a server that says so of what it got says it otherwise.
         unreadable=_TOO_LARGE in details,

@@ -9,11 +9,13 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.scoring._convert import batch_frame
 from plaudit.scoring._ready import FRAME_BYTES, FRAME_COMPLETIONS, ReadyQueue, ReadyWork
 from plaudit.scoring._replica import Replica
 from plaudit.scoring._tracing import trace_id, traceparent
 from plaudit.scoring._work import BatchKind, SentBatch, Unit, envelope_bytes
+from plaudit.types.scoring import Completion
 
 COMPANY_SECONDS: Final = 0.005
 """The longest that a ready completion waits for others to share its frame."""
@@ -153,18 +155,21 @@ class Dealer:
             timeout = min(timeout, max(left, _SHORTEST_TIMEOUT_SECONDS))
         # Unique is enough: os.urandom, as in uuid4, would let go of the interpreter for every batch.
         batch_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
-        by_group: dict[str, list[Unit]] = {}
+        by_group: dict[str, tuple[pb.PromptGroup, list[Completion]]] = {}
+        count = 0
         for unit in units:
-            by_group.setdefault(unit.first.group_id, []).append(unit)
+            prompt, message, _ = unit.first.head
+            group = by_group.get(prompt.group_id)
+            if group is None:
+                group = by_group[prompt.group_id] = message, []
+            count += unit.completions
+            if unit.completions == 1:
+                group[1].append(unit.first.completion)
+            else:
+                group[1].extend([submission.completion for submission in unit.submissions])
         frame = batch_frame(
             batch_id,
-            [
-                (
-                    members[0].first.head.message,
-                    [submission.completion for unit in members for submission in unit.submissions],
-                )
-                for members in by_group.values()
-            ],
+            by_group.values(),
             timeout_seconds=timeout,
             step=kind.step,
             purpose=kind.purpose,
@@ -177,6 +182,6 @@ class Dealer:
             kind=kind,
             timeout_seconds=timeout,
             units=units,
-            completions=sum(unit.completions for unit in units),
+            completions=count,
             breaks=max(unit.breaks for unit in units),
         )

@@ -65,11 +65,14 @@ class OutcomeGate:
 
     def let_go(self, submissions: Iterable[Submission]) -> None:
         """Nobody waits for these any more."""
+        let_go = 0
         for submission in submissions:
             terms = submission.terms
             if terms.wants_all or not self._keys.isdisjoint(terms.reward_names):
-                self.untaken -= 1
-                self._open.pop(submission, None)
+                let_go += 1
+                if self._open:
+                    self._open.pop(submission, None)
+        self.untaken -= let_go
 
     def may_help_to_retry(self, failure: Failed) -> bool:
         """Whether a failure is of a kind that another try can mend."""
@@ -85,15 +88,12 @@ class OutcomeGate:
                 self.pause_reason = f'reward server "{self._server}", reward "{key}": {outcome.message}'
         else:
             self.last_progress = at.monotonic
-        submission.outcomes[key] = ScoredOutcome(outcome, at.monotonic - since, at.wall)
-        left = self._open[submission] - 1
-        if left:
-            self._open[submission] = left
-            return
-        del self._open[submission]
-        if len(submission.outcomes) == len(submission.terms.reward_names):
-            submission.is_complete = True
-            self._on_complete()
+        self._record(submission, key, ScoredOutcome(outcome, at.monotonic - since, at.wall))
+
+    def accept_score(self, submission: Submission, key: str, score: ScoredOutcome, at: Moment) -> None:
+        """As `accept`, of a score for a completion that is neither taken nor has an outcome of the reward."""
+        self.last_progress = at.monotonic
+        self._record(submission, key, score)
 
     def settle(self, unit: Unit, at: Moment) -> None:
         """All answers of a unit are in: failures that another try can mend are tried again."""
@@ -127,6 +127,18 @@ class OutcomeGate:
         at = Moment.now()
         for key in self._keys.intersection(submission.terms.reward_names) if keys is None else keys:
             self.accept(submission, key, failure, submission.submitted_at, at)
+
+    def _record(self, submission: Submission, key: str, outcome: ScoredOutcome) -> None:
+        outcomes = submission.outcomes
+        outcomes[key] = outcome
+        left = self._open[submission] - 1
+        if left:
+            self._open[submission] = left
+            return
+        del self._open[submission]
+        if len(outcomes) == len(submission.terms.reward_names):
+            submission.is_complete = True
+            self._on_complete()
 
     def fail_unit(self, unit: Unit, failure: Failed) -> None:
         """Fails what is open of a unit."""

@@ -8,8 +8,9 @@ from typing import Protocol
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.scoring._compatibility import RewardRules
-from plaudit.scoring._convert import failed, not_applicable, scored
+from plaudit.scoring._convert import failed, not_applicable, plain_score, scored
 from plaudit.scoring._counters import CounterBook
+from plaudit.scoring._outcomes import ScoredOutcome
 from plaudit.scoring._work import AnswerId, Moment, SentBatch, Submission, Unit
 from plaudit.types.scoring import Failed, FailureCode, Outcome, Scored
 
@@ -19,6 +20,9 @@ class OutcomeSink(Protocol):
 
     def accept(self, submission: Submission, key: str, outcome: Outcome, since: float, at: Moment) -> None:
         """Records the one accepted outcome of a reward for a completion that was sent first at `since`."""
+
+    def accept_score(self, submission: Submission, key: str, score: ScoredOutcome, at: Moment) -> None:
+        """As `accept`, of a score for a completion that is neither taken nor has an outcome of the reward."""
 
     def may_help_to_retry(self, failure: Failed) -> bool:
         """Whether a failure is of a kind that another try can mend."""
@@ -49,7 +53,8 @@ class ResultJoiner:
         """
         freed = 0
         at = Moment.now()
-        accept = self._sink.accept
+        now, wall = at
+        accept_score = self._sink.accept_score
         batch: SentBatch | None = None
         for result in results.results:
             batch_id = result.batch_id
@@ -60,22 +65,22 @@ class ResultJoiner:
                     continue
             key = result.reward_key
             answer = (result.completion_id, key)
-            unit = batch.waiting.get(answer)
+            unit = batch.waiting.pop(answer, None)
             if unit is None:
                 self._repeated(batch, answer, result)
                 continue
             rule = rules[key]
             # NaN is in no range.
-            if result.HasField("score") and rule.low <= (score := result.score).value <= rule.high:
-                outcome: Outcome = scored(score)
+            if result.HasField("score") and rule.low <= (value := (score := result.score).value) <= rule.high:
+                outcome: Outcome = scored(score) if score.explanation or score.metrics else plain_score(value)
             else:
                 other = self._other_outcome(result, rule)
                 if isinstance(other, str):
                     # A valid answer may still come; at the batch's end this says what was wrong.
+                    batch.waiting[answer] = unit
                     batch.invalid[answer] = other
                     continue
                 outcome = other
-            del batch.waiting[answer]
             submission = unit.first if unit.completions == 1 else unit.submission(answer[0])
             if submission.taken:
                 self._book.at(key).late += 1
@@ -83,7 +88,8 @@ class ResultJoiner:
                 if rule.is_deterministic and _differ(submission.outcomes[key].outcome, outcome):
                     self._book.at(key).differing += 1
             elif isinstance(outcome, Scored):
-                accept(submission, key, outcome, unit.first_sent_at, at)
+                scored_outcome = ScoredOutcome(outcome, now - unit.first_sent_at, wall)
+                accept_score(submission, key, scored_outcome, at)
             else:
                 self._take_in(unit, submission, key, outcome, at)
             unit.open_answers -= 1

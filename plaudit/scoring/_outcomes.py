@@ -19,7 +19,7 @@ class ScoredOutcome(NamedTuple):
     """When the outcome was accepted, UTC."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CompletionScores:
     """All outcomes of one completion, by name of the reward, in the order of the job's rewards."""
 

@@ -53,19 +53,25 @@ class ReadyQueue:
         prompts: set[str] = set()
         completions, size = 0, envelope_bytes(self.kind.keys)
         waiting = self._units
+        gone_completions = gone_bytes = 0
         while waiting:
             unit = waiting[0]
             first = unit.first
-            group_id = first.head.prompt.group_id
-            added = unit.frame_bytes - (first.head.size if group_id in prompts else 0)
+            prompt, _, prompt_size = first.head
+            group_id = prompt.group_id
+            added = unit.frame_bytes - (prompt_size if group_id in prompts else 0)
             if units and (completions + unit.completions > max_completions or size + added > max_bytes):
                 break
-            self.pop()
+            waiting.popleft()
+            gone_completions += unit.completions
+            gone_bytes += unit.frame_bytes
             if self._is_wanted(unit):
                 units.append(unit)
                 prompts.add(group_id)
                 completions += unit.completions
                 size += added
+        self.completions -= gone_completions
+        self.bytes -= gone_bytes
         return units
 
     def _is_wanted(self, unit: Unit) -> bool:

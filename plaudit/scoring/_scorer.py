@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -23,6 +24,7 @@ from plaudit.scoring._convert import prompt_message, valid_completion
 from plaudit.scoring._counters import ProtocolCounters
 from plaudit.scoring._examples import KnownTexts
 from plaudit.scoring._limits import ScoringLimits
+from plaudit.scoring._loop_thread import ANSWER_SECONDS, LoopThread
 from plaudit.scoring._outcomes import CompletionScores, ScoredOutcome
 from plaudit.scoring._server import RewardServer
 from plaudit.scoring._setup import setups_of
@@ -37,9 +39,6 @@ log = structlog.get_logger(__name__)
 
 _TICK_SECONDS: Final = 0.5
 """How often budgets are looked at and the status is told anew."""
-
-_LOOP_ANSWER_SECONDS: Final = 30.0
-"""The event loop answers at once; this keeps its death from hanging the caller."""
 
 _LAST_MOMENT_SECONDS: Final = 2.0
 """For letting go of connections, after what `close` gives to the sessions."""
@@ -80,11 +79,10 @@ class RewardScorer:
         self._setups = setups_of(targets, secrets or default_secrets(), session_scope, job_id, model)
         self._limits = limits or ScoringLimits()
         self._servers: tuple[RewardServer, ...] = ()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="reward-scorer", daemon=True)
+        self._thread = LoopThread(self._main, self._on_end, "reward-scorer")
+        self._loop = self._thread.loop
         self._closing: asyncio.Future[float] = self._loop.create_future()
         self._is_closed = False
-        self._has_ended = threading.Event()
         self._is_settled = threading.Event()
         self._detail = ""
         self._submissions: dict[str, Submission] = {}
@@ -145,14 +143,19 @@ class RewardScorer:
                 "step, token_count", f"{step}, {completion.token_count}: both are counts, 0 or more"
             )
         head = self._heads.get(prompt.group_id)
-        if head is None or head.prompt != prompt:
+        if head is None or (head.prompt is not prompt and head.prompt != prompt):
             head = self._head(prompt)
         terms = self._terms
-        if (step, purpose, group_size, names) != terms[:4]:
+        if (
+            terms.step != step
+            or terms.group_size != group_size
+            or terms.purpose is not purpose
+            or (terms.reward_names is not names and terms.reward_names != names)
+        ):
             wants_all = len(names) == len(self._names)
             terms = self._terms = Terms(step, purpose, group_size, names, wants_all)
         completion, size = valid_completion(completion)
-        submission = Submission(completion, size, head, terms, self._loop.time())
+        submission = Submission(completion, size, head, terms, time.monotonic())
         if self._submissions.setdefault(completion.completion_id, submission) is not submission:
             raise AlreadyExistsError(
                 f"completion {completion.completion_id!r} is being scored already; ids are unique until taken"
@@ -161,7 +164,7 @@ class RewardScorer:
         self._inbox.append(submission)
         if not self._inbox_is_signalled:
             self._inbox_is_signalled = True
-            self._call_soon(self._drain)
+            self._thread.call_soon(self._drain)
 
     def wait(self, completion_ids: Iterable[str], timeout: float) -> bool:
         """Waits until each of these has an outcome for each of its rewards, at most `timeout` seconds.
@@ -180,14 +183,14 @@ class RewardScorer:
                 for server in self._servers:
                     server.expect(waited_for)
 
-        if self._call_soon(register):
+        if self._thread.call_soon(register):
             waiter.is_over.wait(timeout)
-            self._call_soon(lambda: self._waiters.remove(waiter))
-        if all(submission.is_complete for submission in waited_for):
+            self._thread.call_soon(lambda: self._waiters.remove(waiter))
+        if waiter.has_seen_all or all(submission.is_complete for submission in waited_for):
             return True
         if self._is_closed:
             raise FailedPreconditionError(_CLOSED)
-        if self._has_ended.is_set():
+        if self._thread.has_ended.is_set():
             raise InternalError(_ENDED)
         return False
 
@@ -206,11 +209,13 @@ class RewardScorer:
             for server in self._servers:
                 server.release(taken)
 
-        self._call_and_wait(release)
-        self._fail_open(taken, _TAKEN_EARLY)
+        self._thread.call_and_wait(release)
+        at = Moment.now()
         scores: dict[str, CompletionScores] = {}
         for submission in taken:
             del self._submissions[submission.completion_id]
+            if not submission.is_complete:
+                self._fill_in(submission, _TAKEN_EARLY, at)
             outcomes = submission.outcomes
             if len(outcomes) > 1:
                 outcomes = {name: outcomes[name] for name in submission.terms.reward_names}
@@ -229,7 +234,7 @@ class RewardScorer:
             asking.close()
             return {name: KnownTexts(problem="the scorer has ended") for name in self._names}
         try:
-            return asked.result(timeout + _LOOP_ANSWER_SECONDS)
+            return asked.result(timeout + ANSWER_SECONDS)
         except TimeoutError:
             asked.cancel()
             return {name: KnownTexts(problem="no answer came in time") for name in self._names}
@@ -280,12 +285,7 @@ class RewardScorer:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._thread.is_alive():
-            self._call_soon(lambda: self._closing.set_result(timeout))
-            self._thread.join(timeout + _LAST_MOMENT_SECONDS)
-        else:
-            self._has_ended.set()
-            self._loop.close()
+        self._thread.end(lambda: self._closing.set_result(timeout), timeout + _LAST_MOMENT_SECONDS)
 
     # In the caller's thread.
 
@@ -313,53 +313,18 @@ class RewardScorer:
                 field="completion_ids",
             ) from None
 
-    def _fail_open(self, submissions: Iterable[Submission], failure: Failed) -> None:
-        """Fills in what has no outcome. For submissions that the event loop does not touch any more."""
-        at = Moment.now()
-        for submission in submissions:
-            if not submission.is_complete:
-                outcome = ScoredOutcome(failure, at.monotonic - submission.submitted_at, at.wall)
-                for name in submission.terms.reward_names:
-                    submission.outcomes.setdefault(name, outcome)
-                submission.is_complete = True
-
-    def _call_soon(self, function: Callable[[], None]) -> bool:
-        """Has the event loop call `function`; False where it has ended."""
-        if self._has_ended.is_set():
-            return False
-        try:
-            self._loop.call_soon_threadsafe(function)
-        except RuntimeError:  # it ended just now
-            return False
-        return True
-
-    def _call_and_wait(self, function: Callable[[], None]) -> None:
-        """Has the event loop call `function`, and waits for it. A mistake of ours is logged, not raised."""
-        called = threading.Event()
-
-        def call() -> None:
-            try:
-                function()
-            except Exception:
-                log.exception("unexpected error in the scorer")
-            called.set()
-
-        if self._call_soon(call) and not called.wait(_LOOP_ANSWER_SECONDS):
-            log.error("the scorer's event loop does not answer")
+    def _fill_in(self, submission: Submission, failure: Failed, at: Moment) -> None:
+        """Fills in what has no outcome. For a submission that the event loop does not touch any more."""
+        outcome = ScoredOutcome(failure, at.monotonic - submission.submitted_at, at.wall)
+        for name in submission.terms.reward_names:
+            submission.outcomes.setdefault(name, outcome)
+        submission.is_complete = True
 
     # In the event loop's thread.
 
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._main())
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        except Exception:
-            log.exception("the scorer's event loop failed")
-        finally:
-            self._has_ended.set()
-            for waiter in self._waiters:
-                waiter.is_over.set()
-            self._loop.close()
+    def _on_end(self) -> None:
+        for waiter in self._waiters:
+            waiter.is_over.set()
 
     async def _known_texts(self, prompts: Sequence[Prompt], timeout: float) -> dict[str, KnownTexts]:
         answers = await asyncio.gather(*(s.known_texts(prompts, timeout) for s in self._servers))

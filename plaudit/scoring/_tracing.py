@@ -6,8 +6,10 @@ https://www.w3.org/TR/trace-context/
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 
+@lru_cache(maxsize=64)
 def trace_id(session_scope: str, step: int) -> str:
     """Of a step of a run: the same on every reconnect and for every server. 32 hexadecimal digits."""
     return hashlib.sha256(f"{session_scope}/{step}".encode()).hexdigest()[:32]

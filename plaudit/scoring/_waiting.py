@@ -16,6 +16,11 @@ class Waiter:
         self._waited_for = waited_for
         self._complete = 0
 
+    @property
+    def has_seen_all(self) -> bool:
+        """Whether each of them was seen to be complete."""
+        return self._complete == len(self._waited_for)
+
     def look(self) -> None:
         """Goes on to the first one that is open. Over all looks, each submission is passed once."""
         while self._complete < len(self._waited_for):

@@ -135,6 +135,7 @@ class Unit:
     """What is sent and tried again as a whole: a completion, or a group where a reward sees it whole."""
 
     __slots__ = (
+        "_group",
         "attempts",
         "breaks",
         "completions",
@@ -146,20 +147,21 @@ class Unit:
         "kind",
         "open_answers",
         "ready_at",
-        "submissions",
         "timeouts",
     )
 
     def __init__(self, submissions: tuple[Submission, ...], kind: BatchKind, ready_at: float) -> None:
         first = submissions[0]
-        self.submissions = submissions
         self.first = first
         self.completions = len(submissions)
         self.kind = kind
         self.ready_at = ready_at
         self.frame_bytes = first.head.size + _PROMPT_FRAMING + first.completion_bytes
         """Upper bound of its share of a frame in which its prompt is not yet."""
+        # One tuple less for each completion of nearly all runs, for the garbage collector to walk over.
+        self._group: tuple[Submission, ...] | None = None
         if self.completions > 1:
+            self._group = submissions
             self.frame_bytes += sum(submission.completion_bytes for submission in submissions[1:])
         self.attempts = 0
         """Batches that it has travelled in and that were answered, or given up."""
@@ -172,6 +174,11 @@ class Unit:
         """Answers of the batch under way that may be worth another try."""
         self.is_settled = False
         """Whether all answers were in once and acted upon: a replay after a break must not act again."""
+
+    @property
+    def submissions(self) -> tuple[Submission, ...]:
+        """Its completions."""
+        return self._group or (self.first,)
 
     def again(self, ready_at: float, apart: int = 0) -> Unit:
         """What is open of it, for another batch; `apart` as in BatchKind."""
@@ -261,6 +268,9 @@ class SentBatch:
             unit.failures = None
             if unit.first_sent_at == math.inf:
                 unit.first_sent_at = now
+            if unit.completions == count == 1:
+                waiting[unit.first.completion_id, keys[0]] = unit
+                continue
             for submission in unit.submissions:
                 for key in keys:
                     waiting[submission.completion_id, key] = unit

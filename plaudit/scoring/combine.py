@@ -39,12 +39,14 @@ def weighted_sum(outcomes: Mapping[str, ScoredOutcome], weights: Mapping[str, fl
     """Sums the values of the rewards in `weights`, each times its weight, in float64.
 
     A reward that does not apply is left out, and the weights of the others stay as they are. A failed one
-    makes the completion unscored, so that a broken reward cannot shift what the others teach. `outcomes` must
-    hold every name in `weights`.
+    makes the completion unscored, so that a broken reward cannot shift what the others teach. One of weight 0
+    is held out: whatever came of it changes nothing. `outcomes` must hold every other name in `weights`.
     """
     failures: list[str] = []
     terms: list[float] = []
     for name, weight in weights.items():
+        if weight == 0.0:
+            continue
         outcome = outcomes[name].outcome
         if isinstance(outcome, Failed):
             failures.append(f"{name}: {outcome.code}: {outcome.message}")

@@ -11,13 +11,16 @@ from plaudit.service._settings import (
     default_data_dir,
     default_secrets,
 )
+from plaudit.service._supervisor import ServiceCommand, Supervisor
 
 __all__ = [
     "DEFAULT_ADDRESSES",
     "DataDirectory",
     "KeyPair",
     "Secrets",
+    "ServiceCommand",
     "ServiceSettings",
+    "Supervisor",
     "check_private",
     "config_file",
     "configure_logging",

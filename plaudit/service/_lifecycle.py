@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import signal
@@ -89,8 +90,13 @@ def run_service(serve: Callable[[asyncio.Event], Awaitable[None]], *, die_with_s
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
+
+        def stop_soon() -> None:
+            with contextlib.suppress(RuntimeError):  # where it came to its end just now
+                loop.call_soon_threadsafe(stop.set)
+
         if die_with_stdin:
-            exit_when_closed(sys.stdin.fileno(), lambda: loop.call_soon_threadsafe(stop.set))
+            exit_when_closed(sys.stdin.fileno(), stop_soon)
         await serve(stop)
 
     try:

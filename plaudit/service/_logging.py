@@ -14,7 +14,10 @@ def configure_logging(service: str, level: str = "info") -> None:
     numeric = logging.getLevelNamesMapping()[level.upper()]
     on_terminal = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     renderer = (
-        structlog.dev.ConsoleRenderer() if on_terminal else structlog.processors.JSONRenderer(default=repr)
+        # Texts as Python writes them: one of another program's may hold what steers a terminal.
+        structlog.dev.ConsoleRenderer(repr_native_str=True)
+        if on_terminal
+        else structlog.processors.JSONRenderer(default=repr)
     )
     structlog.configure(
         processors=[

@@ -14,6 +14,7 @@ AlertKind: TypeAlias = Literal[
     "reward_failures",
     "reward_protocol_errors",
     "reward_hacking",
+    "reward_fooled",
     "kl_blowup",
     "non_finite",
 ]

@@ -6,12 +6,20 @@ are in `training_hyperparameters.py`.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from plaudit.types.alerts import AlertKind
-from plaudit.types.training_hyperparameters import NonNegativeFloat, TokenCount, TrainingHyperparameters
+from plaudit.types.training_hyperparameters import (
+    ItemCount,
+    NonNegativeFloat,
+    TokenCount,
+    TrainingHyperparameters,
+)
+
+EVAL_EVERY = 0.1
+"""Part of the run between two evaluations where a job names a dataset for them and no distance."""
 
 
 class GrpoHyperparameters(TrainingHyperparameters):
@@ -94,10 +102,38 @@ class GrpoHyperparameters(TrainingHyperparameters):
         examples=[False],
     )
     eval_dataset_id: str | None = Field(
-        default=None, description="Dataset of the evaluations. null: none.", examples=[None]
+        default=None,
+        min_length=1,
+        max_length=128,
+        description="Id or name of the dataset of held-out prompts. null: the job is not evaluated.",
+        examples=["additions-held-out"],
     )
-    eval_every: float | None = Field(
-        default=None, description="As checkpoint_every, for evaluations. null: none.", examples=[None]
+    eval_every: Annotated[float, Field(gt=0.0, le=1_000_000_000.0, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description=(
+            "As checkpoint_every, for evaluations, which are taken before the first step and after the last "
+            "too. null: 0.1 where there is an eval_dataset_id."
+        ),
+        examples=[0.1],
+    )
+    eval_temperature: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=100.0,
+        allow_inf_nan=False,
+        description=(
+            "Sampling temperature of evaluations, with the job's top_p and top_k. 0: greedy, the likeliest "
+            "token."
+        ),
+        examples=[0.0],
+    )
+    eval_max_prompts: ItemCount = Field(
+        default=256,
+        description=(
+            "Prompts of an evaluation, one completion each; of a larger dataset as many rows, spread over "
+            "it, the same each time."
+        ),
+        examples=[256],
     )
     max_unscored_fraction: float = Field(
         default=0.5,
@@ -123,3 +159,10 @@ class GrpoHyperparameters(TrainingHyperparameters):
     def prompts_per_step(self) -> int:
         """Prompts that one gradient step takes."""
         return self.global_batch_size // self.rollouts_per_prompt
+
+    @property
+    def effective_eval_every(self) -> float | None:
+        """eval_every, or its default; None where the job is not evaluated."""
+        if self.eval_dataset_id is None:
+            return None
+        return EVAL_EVERY if self.eval_every is None else self.eval_every

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from plaudit.types.access import OPEN_TO_ALL, ServerAccess
 from plaudit.types.addresses import Address
+from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.methods import (
     Hyperparameters,
     Method,
@@ -45,7 +46,7 @@ class RewardBinding(BaseModel):
         allow_inf_nan=False,
         ge=-1e6,
         le=1e6,
-        description="Factor in the weighted sum, not 0.",
+        description="Factor in the weighted sum. 0: held out, that is scored and shown, and never taught.",
         examples=[1.0],
     )
     config: dict[str, Any] = Field(
@@ -77,6 +78,11 @@ class RewardBinding(BaseModel):
         ),
         examples=[300.0],
     )
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether it is scored and shown, and never taught."""
+        return self.weight == 0.0
 
     @field_validator("config")
     @classmethod
@@ -223,6 +229,11 @@ class RunSpec(BaseModel):
         default="off",
         description="TrainingJobSpec.preflight; a gateway that does not know it asks for none.",
     )
+    eval_dataset: DatasetReference | None = Field(
+        default=None,
+        validate_default=True,
+        description="The rows of evaluations; null where hyperparameters.eval_dataset_id is.",
+    )
     init_checkpoints: tuple[InitCheckpoint, ...] = Field(
         default=(),
         description=(
@@ -243,3 +254,18 @@ class RunSpec(BaseModel):
     ) -> tuple[RewardTarget, ...]:
         check_rewards_of_method(rewards, info)
         return rewards
+
+    @field_validator("eval_dataset")
+    @classmethod
+    def _is_there_where_it_is_asked_for(
+        cls, reference: DatasetReference | None, info: ValidationInfo
+    ) -> DatasetReference | None:
+        h = info.data.get("hyperparameters")
+        is_asked_for = isinstance(h, GrpoHyperparameters) and h.eval_dataset_id is not None
+        if h is not None and is_asked_for != (reference is not None):
+            raise ValueError(
+                "hyperparameters.eval_dataset_id names a dataset, whose file is to stand here"
+                if is_asked_for
+                else "hyperparameters.eval_dataset_id names no dataset, so that none is to stand here"
+            )
+        return reference

@@ -35,14 +35,36 @@ TOKEN_ACCURACY: Final = "token_accuracy"  # noqa: S105
 """Share of them that were the most probable one before the step."""
 EVAL_REWARD_MEAN: Final = "eval/reward_mean"
 """Mean weighted sum over the scored completions of an evaluation's held-out prompts."""
+EVAL_REWARD_STD: Final = "eval/reward_std"
+EVAL_UNSCORED_FRACTION: Final = "eval/unscored_fraction"
+EVAL_NOT_APPLICABLE_FRACTION: Final = "eval/not_applicable_fraction"
+EVAL_RESPONSE_LENGTH_MEAN: Final = "eval/response_length_mean"
+EVAL_TRUNCATED_FRACTION: Final = "eval/truncated_fraction"
+EVAL_SECONDS: Final = "eval_seconds"
 STEP_SECONDS: Final = "step_seconds"
 ROLLOUT_SECONDS: Final = "rollout_seconds"
 SCORE_WAIT_SECONDS: Final = "score_wait_seconds"
 TRAIN_SECONDS: Final = "train_seconds"
 TOKENS_PER_SECOND: Final = "tokens_per_second"
 
+EVALUATION_METRICS: Final = frozenset(
+    {
+        EVAL_REWARD_MEAN,
+        EVAL_REWARD_STD,
+        EVAL_UNSCORED_FRACTION,
+        EVAL_NOT_APPLICABLE_FRACTION,
+        EVAL_RESPONSE_LENGTH_MEAN,
+        EVAL_TRUNCATED_FRACTION,
+        EVAL_SECONDS,
+    }
+)
+"""Metrics of an evaluation, which no step has. `eval/reward/{name}/*` are others."""
+
+SFT_METRICS: Final = frozenset({TRAINED_TOKENS, TOKEN_ACCURACY})
+"""Metrics that steps of sft alone have."""
+
 TIMING_METRICS: Final = frozenset(
-    {STEP_SECONDS, ROLLOUT_SECONDS, SCORE_WAIT_SECONDS, TRAIN_SECONDS, TOKENS_PER_SECOND}
+    {STEP_SECONDS, ROLLOUT_SECONDS, SCORE_WAIT_SECONDS, TRAIN_SECONDS, TOKENS_PER_SECOND, EVAL_SECONDS}
 )
 """Metrics that two equal runs do not share. `reward/{name}/latency_p95_seconds` is another."""
 
@@ -51,3 +73,9 @@ def reward_metric(name: str, part: str) -> str:
     """Name of a metric of one reward; `part` is mean, std, failed_fraction, latency_p95_seconds or
     protocol_errors."""
     return f"reward/{name}/{part}"
+
+
+def eval_reward_metric(name: str, part: str) -> str:
+    """Name of a metric of one reward in an evaluation; `part` is mean, failed_fraction or
+    canary_pass_fraction."""
+    return f"eval/reward/{name}/{part}"

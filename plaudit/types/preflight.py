@@ -20,7 +20,7 @@ class PreflightReward(BaseModel):
     """What was seen of one reward, named as in the job. A mean is None where nothing was scored.
 
     `known_good_mean` and `known_bad_mean` are over texts that the reward itself wrote, `canary_mean` over
-    texts that say nothing. `seconds_per_step` estimates the scoring of one step's completions.
+    completions that are no answer. `seconds_per_step` estimates the scoring of one step's completions.
     """
 
     model_config = ConfigDict(frozen=True)

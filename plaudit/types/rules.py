@@ -64,13 +64,33 @@ def _four_bits_need_adapters(h: TrainingHyperparameters) -> Iterator[FieldViolat
         )
 
 
-def _checkpoint_steps_are_whole(h: TrainingHyperparameters) -> Iterator[FieldViolation]:
-    every = h.checkpoint_every
-    if every >= 1 and every != int(every):
-        yield FieldViolation(
-            "checkpoint_every",
-            f"{every} is neither a fraction below 1 nor a whole number of steps; {round(every)} would work",
-        )
+def _steps_are_whole(name: str) -> Rule:
+    def check(h: TrainingHyperparameters) -> Iterator[FieldViolation]:
+        every = getattr(h, name)
+        if every is not None and every >= 1 and every != int(every):
+            yield FieldViolation(
+                name,
+                f"{every} is neither a fraction below 1 nor a whole number of steps; {round(every)} would "
+                "work",
+            )
+
+    return Rule(frozenset({name}), check)
+
+
+def _evaluations_need_a_dataset(h: GrpoHyperparameters) -> Iterator[FieldViolation]:
+    if h.eval_dataset_id is not None:
+        return
+    for name in _OF_EVALUATIONS:
+        value = getattr(h, name)
+        if value != GrpoHyperparameters.model_fields[name].default:
+            yield FieldViolation(
+                name,
+                f"{json.dumps(value)} has no effect without eval_dataset_id; set that to a dataset of "
+                f"held-out prompts, or leave {name} out",
+            )
+
+
+_OF_EVALUATIONS: Final = ("eval_every", "eval_temperature", "eval_max_prompts")
 
 
 def _warmup_ends(h: TrainingHyperparameters) -> Iterator[FieldViolation]:
@@ -90,13 +110,11 @@ class _Honoured:
     way_out: str
 
 
-_HONOURED_BY_ALL: Final[Mapping[str, _Honoured]] = {
-    "use_unsloth": _Honoured((False,), "leave it out to train with transformers"),
-}
 _HONOURED_BY_GRPO: Final[Mapping[str, _Honoured]] = {
-    "eval_dataset_id": _Honoured((None,), "leave it out: jobs are not evaluated while they train"),
-    "eval_every": _Honoured((None,), "leave it out: jobs are not evaluated while they train"),
-    "rollout_engine": _Honoured(("auto", "transformers"), "'auto' or 'transformers' would work"),
+    "rollout_engine": _Honoured(
+        ("auto", "transformers"),
+        "rollouts are sampled with transformers: 'auto' or 'transformers' would work",
+    ),
 }
 
 
@@ -115,15 +133,16 @@ SHARED_RULES: Final[tuple[Rule, ...]] = (
     Rule(frozenset({"micro_batch_size", "global_batch_size"}), _micro_batch_divides),
     Rule(frozenset({"lora_rank", "lora_alpha"}), _alpha_needs_rank),
     Rule(frozenset({"load_in_4bit", "lora_rank"}), _four_bits_need_adapters),
-    Rule(frozenset({"checkpoint_every"}), _checkpoint_steps_are_whole),
+    _steps_are_whole("checkpoint_every"),
     Rule(frozenset({"max_steps", "warmup_steps"}), _warmup_ends),
-    *(_honoured_rule(name, honoured) for name, honoured in _HONOURED_BY_ALL.items()),
 )
 """Rules over the hyperparameters that every method has."""
 
 RULES: Final[tuple[Rule, ...]] = (
     Rule(frozenset({"rollouts_per_prompt", "global_batch_size"}), _batch_divides),
     *SHARED_RULES,
+    _steps_are_whole("eval_every"),
+    Rule(frozenset({"eval_dataset_id", *_OF_EVALUATIONS}), _evaluations_need_a_dataset),
     *(_honoured_rule(name, honoured) for name, honoured in _HONOURED_BY_GRPO.items()),
 )
 """Every rule over the hyperparameters of grpo."""

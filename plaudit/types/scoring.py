@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 PROTOCOL_VERSION: Final = 1
 """Behaviour revision of plaudit.reward.v1 that scorer and kit speak."""
@@ -65,9 +65,11 @@ class Prompt:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """One sampled completion. `token_count` is in tokens of the policy's tokenizer."""
+class Completion(NamedTuple):
+    """One sampled completion. `token_count` is in tokens of the policy's tokenizer.
+
+    A tuple, as a run makes one for every text: a frozen dataclass takes twice the time.
+    """
 
     completion_id: str
     text: str

@@ -64,7 +64,9 @@ class TrainingHyperparameters(BaseModel):
         default=False, description="QLoRA: NF4 base; needs lora_rank and one device.", examples=[False]
     )
     use_unsloth: bool = Field(
-        default=False, description="Train with unsloth, in an environment of its own.", examples=[False]
+        default=False,
+        description="Train with unsloth, in an environment of its own; one GPU.",
+        examples=[False],
     )
     lr_scheduler: Literal["constant", "linear", "cosine"] = Field(
         default="constant",

@@ -261,8 +261,10 @@ def _wrong_reward_sets(rewards: object, wrong_fields: set[str]) -> Iterator[Fiel
     if not isinstance(rewards, list | tuple):
         return
     first_use: dict[str, int] = {}
+    all_held_out = bool(rewards)
     for index, reward in enumerate(rewards):
         if not isinstance(reward, Mapping):
+            all_held_out = False
             continue
         name = reward.get("name") or reward.get("reward")
         if isinstance(name, str) and f"rewards[{index}].name" not in wrong_fields:
@@ -273,11 +275,13 @@ def _wrong_reward_sets(rewards: object, wrong_fields: set[str]) -> Iterator[Fiel
                 )
             first_use.setdefault(name, index)
         weight = reward.get("weight", 1.0)
-        if weight == 0 and not isinstance(weight, bool) and f"rewards[{index}].weight" not in wrong_fields:
-            yield FieldViolation(
-                f"rewards[{index}].weight",
-                "0 would ask for scores that count for nothing; leave the reward out",
-            )
+        all_held_out &= weight == 0 and not isinstance(weight, bool)
+    if all_held_out:
+        yield FieldViolation(
+            "rewards",
+            "every weight is 0, so that all are scored and shown and nothing is summed up; give at least one "
+            "of them a weight, for example 1",
+        )
 
 
 def _path(location: tuple[int | str, ...], prefix: str) -> str:

@@ -18,7 +18,7 @@ from reward_service.conformance._rule import Broken, Skipped
 from reward_service.conformance._settings import Settings
 from reward_service.conformance._talk import Talk
 from reward_service.conformance._target import open_channel
-from reward_service.conformance._wire import Wire
+from reward_service.conformance._wire import SERVICE_NAME, Wire
 from reward_service.conformance._work import TEXTS, Work
 
 KEY: Final = "score"
@@ -150,6 +150,7 @@ class Run:
             except grpc.aio.AioRpcError as error:
                 self._loaded = Broken(
                     f"GetServerInfo ended with {error.code().name} {shown(error.details() or '')}"
+                    + await self._what_else(error)
                 )
             except DecodeError as error:
                 self._loaded = Broken(f"the answer of {len(raw)} bytes is no GetServerInfoResponse: {error}")
@@ -185,6 +186,20 @@ class Run:
         for fault in talk.ledger.faults:
             if fault not in known and fault not in but:
                 raise talk.broken(talk.ledger.told(fault))
+
+    async def _what_else(self, error: grpc.aio.AioRpcError) -> str:
+        """What a server is that has no GetServerInfo."""
+        if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+            return ""
+        try:
+            services = await self.wire.reflected_services(self.brief)
+        except grpc.aio.AioRpcError:
+            services = []
+        listed = f"; it lists {', '.join(shown(name) for name in services)}" if services else ""
+        return (
+            f": what answers there has no GetServerInfo of {SERVICE_NAME}; it is no reward server, or one "
+            f"that lacks this method{listed}"
+        )
 
     async def _choose(self, info: pb.GetServerInfoResponse) -> pb.Reward:
         wanted = self.settings.reward

@@ -12,6 +12,7 @@ import grpc
 import structlog
 
 from plaudit.errors import FieldViolation, InvalidArgumentError, UnauthenticatedError, UnavailableError
+from reward_service.conformance._no_grpc import what_answers
 from reward_service.conformance._rule import Broken, Level, Need, Rule, Skipped, Status, Verdict
 from reward_service.conformance._run import Run
 from reward_service.conformance._settings import Settings
@@ -21,6 +22,7 @@ from reward_service.conformance.rules.surroundings import quiet_stream
 log = structlog.get_logger(__name__)
 
 _CONNECT_SECONDS: Final = 10.0
+_QUESTION_SECONDS: Final = 2.0
 _MOST_PATIENCE_SECONDS: Final = 3600.0
 
 
@@ -109,10 +111,9 @@ async def _connect(run: Run) -> None:
     try:
         await asyncio.wait_for(run.wire.channel.channel_ready(), seconds)
     except TimeoutError:
-        spoken = "TLS" if run.settings.target.secure else "plain text (else give --tls)"
+        found = await what_answers(run.settings.target, _QUESTION_SECONDS)
         raise UnavailableError(
-            f"{run.settings.target.address} does not answer as a gRPC server within {seconds:g} s; is it "
-            f"running, and does it speak {spoken}?"
+            f"{run.settings.target.address} does not answer as a gRPC server within {seconds:g} s: {found}"
         ) from None
     try:
         await run.load()

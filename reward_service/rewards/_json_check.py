@@ -77,7 +77,11 @@ class JsonCheck:
             # The schema's own steps are few: the rest is the text's.
             return _TOO_DEEP
         except _TooMuchWorkError:
-            raise ValueError("the schema asks for too much work; make it simpler") from None
+            raise ValueError(
+                f"not judged: on this text of {len(text):,} characters the schema asks for too much work,"
+                " more than is linear in it; make it simpler: fewer alternatives (anyOf, oneOf, allOf) and "
+                "references below lists, or a maxItems"
+            ) from None
         except Exception as error:
             # Whatever a schema and a text of others make the library raise is about these two.
             raise ValueError(f"the schema cannot be applied: {type(error).__name__}: {error}") from None

@@ -134,10 +134,15 @@ def _python_function(pool: SandboxPool) -> Reward:
             return [FieldViolation("", f"cannot be used on this server: {unavailable}")]
         return []
 
+    def required_columns(config: PythonFunctionConfig) -> tuple[str, ...]:
+        signature = pool.signature_of(config.program)
+        return () if signature is None else signature.required_columns
+
     @reward(
         description="What a Python function of yours returns, run in a sandbox.",
         min_value=-_MOST_ABSOLUTE_VALUE,
         max_value=_MOST_ABSOLUTE_VALUE,
+        required_columns=required_columns,
         config=PythonFunctionConfig,
         check=check,
         deterministic=False,

@@ -75,6 +75,13 @@ class SandboxPool:
         self._dispatch_soon()
         return await asyncio.shield(queue.signature)
 
+    def signature_of(self, program: Program) -> Signature | None:
+        """What `load` found in a program; None where it is not loaded, or gives no reward function."""
+        known = self._queues.get(program)
+        if known is None or not known.signature.done() or known.signature.exception() is not None:
+            return None
+        return known.signature.result()
+
     async def score(self, program: Program, item: Item[Any]) -> Outcome:
         """What the program says of one completion. Raises SandboxUnavailable.
 

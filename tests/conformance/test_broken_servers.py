@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from broken_servers import FAULTS, MakesNumbersFloats, Trickles
+from broken_batches import MakesNumbersFloats
+from broken_results import Trickles
+from broken_servers import FAULTS
 from correct_server import CorrectServer, start
 
 from reward_service.conformance import (

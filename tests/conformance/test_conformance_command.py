@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 import trustme
 import typer
-from broken_servers import DoublesAResult, LosesAResult
+from broken_results import DoublesAResult, LosesAResult
 from conformance_process import PLAUDIT, conformance
 from correct_server import CorrectServer, start
 from typer.testing import CliRunner
@@ -74,7 +74,7 @@ async def test_what_is_no_grpc_server_is_told_with_status_5() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         ran = await conformance(f"127.0.0.1:{mute.getsockname()[1]}", "--timeout", "1")
     assert ran.status == 5
-    assert "(else give --tls)" in ran.err
+    assert "says nothing that gRPC or HTTP would" in ran.err
 
 
 def refused(*arguments: str) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from stack import Stack
 from veri_environments import Veri
+
+from plaudit.client import Job
+from plaudit.types.statuses import JobStatus
 
 ROWS = [
     {"prompt": [{"role": "user", "content": f"What is {n % 20} + {n // 2}?"}], "answer": n % 20 + n // 2}
@@ -25,6 +29,8 @@ HYPERPARAMETERS = {
     "max_response_length": 8,
     "learning_rate": 1e-3,
 }
+
+SEQUENCES = Path(__file__).with_name("veri_sequences.py").read_text()
 
 NEWER = """
 import json, sys
@@ -103,10 +109,9 @@ def prepared(version: str, stack: Stack, folder: Path) -> Veri:
     return Veri(version, stack.http_url, folder)
 
 
-def told_by(output: str) -> dict[str, Any]:
+def told_by(output: str) -> Any:
     """What a program says in its last line."""
-    told: dict[str, Any] = json.loads(output.splitlines()[-1].removeprefix("told "))
-    return told
+    return json.loads(output.splitlines()[-1].removeprefix("told "))
 
 
 @pytest.mark.slow
@@ -162,3 +167,44 @@ def test_the_older_client_with_an_uploaded_function(stack: Stack, tmp_path: Path
     assert told["heartbeat"] == job_id
     assert veri.cli("--quiet", "rewards", "upload", "reward.py").startswith("rf_")
     assert job_id in veri.cli("--format", "json", "jobs", "list")
+
+
+@pytest.fixture(scope="module")
+def states(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Jobs that are completed, paused and cancelled, and their dataset."""
+    rows = tmp_path_factory.mktemp("sequences") / "four.jsonl"
+    # Too few for a step of the default size: who goes on with a job goes on with the size of its steps.
+    rows.write_text("".join(f'{{"prompt": "Sequences: {n}?", "answer": {n}}}\n' for n in range(4)))
+    with stack.client() as client:
+        dataset = client.datasets.upload(rows)
+
+        def submitted(name: str) -> Job:
+            return client.training_jobs.create(
+                base_model="builtin:tiny",
+                dataset_id=dataset.id,
+                output_name=name,
+                hyperparameters=HYPERPARAMETERS,
+                rewards=[{"server": "builtin", "reward": "exact_answer"}],
+            )
+
+        jobs = {state: submitted(state) for state in ("done", "paused", "cancelled")}
+        jobs["cancelled"].cancel()
+        jobs["paused"].pause()
+        jobs["done"].wait(timeout=120)
+        jobs["paused"].wait(until={JobStatus.PAUSED}, timeout=120)
+        ids = {state: job.id for state, job in jobs.items()}
+        yield {"jobs": ids, "dataset": dataset.id, "hyperparameters": HYPERPARAMETERS}
+        jobs["paused"].cancel()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("version", ["0.2.45", "0.2.31"])
+def test_no_sequence_of_calls_breaks_a_client(
+    stack: Stack, states: dict[str, Any], tmp_path: Path, version: str
+) -> None:
+    """Neither an answer of 500, nor one that the client cannot read; and nothing waits for ever."""
+    told = told_by(prepared(version, stack, tmp_path).python(SEQUENCES, json.dumps(states)))
+    assert len(told) > 200
+    assert [call for call in told if call[1].startswith("BROKEN")] == []
+    assert "incident" not in stack.gateway.log()

@@ -30,7 +30,7 @@ WRONG: dict[str, Any] = {
     },
     "rewards": [
         {"server": "no-such-server", "reward": "exact_answer", "name": "first"},
-        {"server": "builtin", "reward": "exact_answer", "weight": 0, "name": "second"},
+        {"server": "builtin", "reward": "exact_answer", "weight": 1000000.5, "name": "second"},
     ],
 }
 WRONG_FIELDS = {

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -23,9 +22,10 @@ AWAY_SECONDS = 5.0
 BATCH = 16
 
 
-@pytest.fixture
-def stack(tmp_path: Path) -> Iterator[Stack]:
-    running = Stack(tmp_path)
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One for all: whatever is killed is back, over the same data, when the next test begins."""
+    running = Stack(tmp_path_factory.mktemp("killed"))
     try:
         running.start()
         yield running
@@ -84,7 +84,7 @@ def finished(stack: Stack, job_id: str) -> models.TrainingJob:
 
 
 def test_a_killed_reward_server_costs_a_wait_and_nothing_else(stack: Stack) -> None:
-    steps = 30
+    steps = 20
     with stack.client() as client:
         job_id = client.training_jobs.submit(job_spec(steps)).id
         wait_for_step(stack, job_id, 5)
@@ -105,7 +105,7 @@ def test_a_killed_reward_server_costs_a_wait_and_nothing_else(stack: Stack) -> N
 
 
 def test_a_killed_gateway_does_not_stop_the_run_and_stores_each_step_once(stack: Stack) -> None:
-    steps = 60
+    steps = 40
     with stack.client() as client:
         job_id = client.training_jobs.submit(job_spec(steps)).id
         seen: list[models.JobEvent] = []
@@ -132,7 +132,7 @@ def test_a_killed_gateway_does_not_stop_the_run_and_stores_each_step_once(stack:
 
 
 def test_a_killed_trainer_leaves_no_process_and_the_job_goes_on_from_its_checkpoint(stack: Stack) -> None:
-    steps = 40
+    steps = 25
     with stack.client() as client:
         job_id = client.training_jobs.submit(job_spec(steps)).id
         wait_for("a checkpoint", lambda: client.training_jobs.get(job_id).latest_checkpoint_id or None)
@@ -161,14 +161,14 @@ def test_a_killed_trainer_leaves_no_process_and_the_job_goes_on_from_its_checkpo
 
 def test_a_killed_run_process_is_told_and_tried_again(stack: Stack) -> None:
     with stack.client() as client:
-        job_id = client.training_jobs.submit(job_spec(20)).id
+        job_id = client.training_jobs.submit(job_spec(15)).id
         wait_for_step(stack, job_id, 6)
         for process in stack.trainer.descendants():
             process.kill()
         job = finished(stack, job_id)
         assert job.status is JobStatus.COMPLETED, stack.logs()
         assert job.attempt == 2
-        assert_each_step_once(stack, job_id, 20)
+        assert_each_step_once(stack, job_id, 15)
 
 
 def test_cancel_leaves_no_process_and_a_cancelled_job(stack: Stack) -> None:
@@ -188,7 +188,7 @@ def test_everything_killed_at_random_and_the_job_still_ends_once(stack: Stack) -
 
     long_form = os.environ.get("PLAUDIT_FAULTS") == "long"
     rng = random.Random(20_26)
-    steps = 400 if long_form else 60
+    steps = 400 if long_form else 40
     with stack.client() as client:
         job_id = client.training_jobs.submit(job_spec(steps)).id
         wait_for_step(stack, job_id, 6)

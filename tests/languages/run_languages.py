@@ -1,4 +1,5 @@
-"""`make test-languages`: builds the reward servers in other languages, and puts each through everything.
+"""`make test-languages`: builds the reward servers and the clients in other languages, and puts each through
+everything.
 
 LANGS=go,node takes some of them; QUICK=1 leaves out what takes a minute a language. One line a language on
 stdout; exit status 1 where any fails. What a language needs and is not there is installed where that can be,
@@ -24,6 +25,7 @@ from language_checks import (  # noqa: E402 (the path is made first)
     check_training,
     singles_per_second,
 )
+from language_clients import LANGUAGE_CLIENTS, build_client, check_client  # noqa: E402
 from language_servers import LANGUAGES, Language, LanguageServer, build, install  # noqa: E402
 from stack import Stack  # noqa: E402
 
@@ -69,7 +71,12 @@ def _run(language: Language, stack: Stack, folder: Path, quick: bool) -> str:
         asyncio.run(check_stop(server))
     finally:
         server.kill()
-    return f"{rules}; {singles:,.0f} singles/s; reward {learned.first:.2f} → {learned.last:.2f}"
+    told = f"{rules}; {singles:,.0f} singles/s; reward {learned.first:.2f} → {learned.last:.2f}"
+    client = LANGUAGE_CLIENTS.get(language.name)
+    if client is None:
+        return told
+    build_client(client)
+    return f"{told}; {asyncio.run(check_client(client, stack, folder))}"
 
 
 if __name__ == "__main__":

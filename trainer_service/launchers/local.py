@@ -19,6 +19,7 @@ from trainer_service.launchers.memory import kernel_memory_kills
 from trainer_service.launchers.output import last_lines
 from trainer_service.launchers.port import LaunchError, ProcessExit
 from trainer_service.launchers.processes import RUN_DIR_VARIABLE, kill_processes_of
+from trainer_service.run_directory import read_start
 
 log = structlog.get_logger(__name__)
 
@@ -27,6 +28,9 @@ RUN_COMMAND: Final = (sys.executable, "-m", "trainer_service.training.run")
 
 EXPORT_COMMAND: Final = (sys.executable, "-m", "trainer_service.training.export_process")
 """What exports a checkpoint; the same is added."""
+
+TOKENS_COMMAND: Final = (sys.executable, "-m", "trainer_service.training.token_process")
+"""What counts the tokens of a dataset; the same is added."""
 
 _KILL_PATIENCE_SECONDS: Final = 10.0
 
@@ -45,11 +49,20 @@ _ENVIRONMENT: Final = {
 class LocalLauncher:
     """Starts each run as a keeper and, below it, the command (see keeper.py)."""
 
-    def __init__(self, command: Sequence[str] = RUN_COMMAND) -> None:
+    def __init__(
+        self, command: Sequence[str] = RUN_COMMAND, *, unsloth_interpreter: Path | None = None
+    ) -> None:
+        """`unsloth_interpreter` takes the place of the command's first word for runs with use_unsloth."""
         self._command = tuple(command)
+        self._unsloth_interpreter = unsloth_interpreter
 
     async def launch(self, run_dir: Path) -> LocalRunProcess:
         """Starts the run that `run_dir` describes. Raises LaunchError."""
+        command = self._command
+        if self._unsloth_interpreter is not None:
+            start = await asyncio.to_thread(read_start, run_dir)
+            if start.spec.hyperparameters.use_unsloth:
+                command = (str(self._unsloth_interpreter), *command[1:])
         channel, child_fds = RunChannel.open()
         fds = ",".join(str(fd) for fd in child_fds)
         kills_before = kernel_memory_kills()
@@ -65,7 +78,7 @@ class LocalLauncher:
                     fds,
                     "--",
                 ),
-                *(*self._command, "--run-dir", str(run_dir), "--control-fds", fds),
+                *(*command, "--run-dir", str(run_dir), "--control-fds", fds),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 pass_fds=child_fds,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from statistics import fmean
 from typing import Final
 
 from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.preflight import PreflightFinding, Severity
-from plaudit.types.scoring import Failed, FailureCode, NotApplicable, Outcome, Scored
+from plaudit.types.scoring import Failed, FailureCode, NotApplicable
+from plaudit.types.texts import one_line
 from trainer_service.training._preflight_groups import group_size_for, informative_fraction
+from trainer_service.training._preflight_seen import RewardSeen, RunSeen, mean_of, seconds_per_step, values_of
+from trainer_service.training.canaries import ECHO
 
 FEW_INFORMATIVE: Final = 0.4
 """Below this share of groups that teach something, a warning says so."""
@@ -31,96 +33,34 @@ _QUOTED_LENGTH: Final = 300
 _SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
 
 
-@dataclass(frozen=True, slots=True)
-class RewardSeen:
-    """What a preflight saw of one reward: outcomes of completions, and of texts whose worth is known.
-
-    `low` and `high` are the values that its server promises, None where it promises none. `canaries` holds
-    the outcomes of texts that say nothing, by text. `seconds` are those after which each outcome came, from
-    the sending of all.
-    """
-
-    name: str
-    low: float | None
-    high: float | None
-    samples: Sequence[Outcome]
-    good: Sequence[Outcome]
-    bad: Sequence[Outcome]
-    canaries: Mapping[str, Sequence[Outcome]]
-    examples_problem: str
-    seconds: Sequence[float]
-
-    @property
-    def values(self) -> list[float]:
-        """Scores of the base model's completions."""
-        return values_of(self.samples)
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether every completion got the same score."""
-        return bool(self.values) and len(set(self.values)) == 1
-
-    @property
-    def is_penalty(self) -> bool:
-        """Whether its best value is to take nothing away."""
-        return self.high is not None and self.high <= 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunSeen:
-    """What a preflight saw of a run. `sums_by_prompt`: the weighted sums of each prompt's completions."""
-
-    rewards: Sequence[RewardSeen]
-    completion_count: int
-    truncated_count: int
-    empty_count: int
-    non_finite_count: int
-    has_chat_template: bool
-    rollout_seconds: float
-    sums_by_prompt: Sequence[Sequence[float]]
-
-
 def find(seen: RunSeen, hyperparameters: GrpoHyperparameters) -> tuple[PreflightFinding, ...]:
     """All findings, the worst first."""
-    findings = [*_about_completions(seen, hyperparameters)]
-    varying = sum(len(set(reward.values)) > 1 for reward in seen.rewards)
+    tolerated = hyperparameters.max_unscored_fraction
+    findings = [*_about_completions(seen, hyperparameters), *_nothing_applies(seen, tolerated)]
+    taught = [reward for reward in seen.rewards if not reward.is_held_out]
+    varying = sum(len(set(reward.values)) > 1 for reward in taught)
     for reward in seen.rewards:
-        failing = list(_failing(reward, hyperparameters.max_unscored_fraction))
-        findings.extend(failing)
+        found = list(_failing(reward, tolerated))
+        if len(seen.rewards) > 1:  # else it is told of the whole run
+            found.extend(_applies_to_nothing(reward))
         constant = None
         if reward.is_constant:
             constant = _constant(reward, others_vary=varying > 0)
         if constant is not None:
-            findings.append(constant)
+            found.append(constant)
         if constant is None or constant.kind != "constant_reward":
-            findings.extend(_bad_pays(reward))
-        findings.extend(_slow(reward, seen, hyperparameters.global_batch_size))
+            found.extend(_bad_pays(reward))
+        found.extend(_slow(reward, seen, hyperparameters.global_batch_size))
+        findings.extend(_of_held_out(finding) if reward.is_held_out else finding for finding in found)
     if varying:
         findings.extend(_uninformative(seen, hyperparameters.rollouts_per_prompt))
     return tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity)))
 
 
-def values_of(outcomes: Sequence[Outcome]) -> list[float]:
-    """The values of those that were scored."""
-    return [outcome.value for outcome in outcomes if isinstance(outcome, Scored)]
-
-
-def mean_of(outcomes: Sequence[Outcome]) -> float | None:
-    """The mean of those that were scored; None where there is none."""
-    values = values_of(outcomes)
-    return fmean(values) if values else None
-
-
-def seconds_per_step(reward: RewardSeen, batch_size: int) -> float | None:
-    """Estimated time to score `batch_size` completions: the first answer's, and the pace of the others.
-
-    A server that works on all at once answers all of them together; one that takes them in turn goes on at
-    the pace that was seen.
-    """
-    if not reward.seconds:
-        return None
-    first, last, count = min(reward.seconds), max(reward.seconds), len(reward.seconds)
-    return first if count == 1 else first + (batch_size - 1) * (last - first) / (count - 1)
+def _of_held_out(finding: PreflightFinding) -> PreflightFinding:
+    """Nothing is learnt from such a reward, so that nothing of it makes the run worthless."""
+    is_critical = finding.severity == "critical"
+    return finding.model_copy(update={"severity": "warning"}) if is_critical else finding
 
 
 def _about_completions(seen: RunSeen, h: GrpoHyperparameters) -> Iterator[PreflightFinding]:
@@ -161,6 +101,46 @@ def _about_completions(seen: RunSeen, h: GrpoHyperparameters) -> Iterator[Prefli
         )
 
 
+def _nothing_applies(seen: RunSeen, tolerated: float) -> Iterator[PreflightFinding]:
+    """Completions to which no reward of the job applies: they teach nothing, as those that failed do."""
+    taught = [reward for reward in seen.rewards if not reward.is_held_out]
+    outcomes_by_completion = list(zip(*(reward.samples for reward in taught), strict=True))
+    count = len(outcomes_by_completion)
+    left_out = sum(
+        all(isinstance(outcome, NotApplicable) for outcome in outcomes) for outcomes in outcomes_by_completion
+    )
+    if not left_out or not (left_out == count or left_out > tolerated * count):
+        return
+    names = ", ".join(reward.name for reward in taught)
+    reasons = Counter(
+        outcome.reason
+        for reward in taught
+        for outcome in reward.samples
+        if isinstance(outcome, NotApplicable) and outcome.reason
+    ).most_common(1)
+    why = f": {_quoted(reasons[0][0])}" if reasons else ""
+    yield PreflightFinding(
+        kind="nothing_applies",
+        severity="critical",
+        seen=f"no reward ({names}) applies to {left_out} of {count} completions, which teach nothing{why}",
+        advice="check the columns that the rewards read and when they say that they do not apply, or take "
+        "rows to which they do",
+        evidence={"not_applicable": left_out, "completions": count},
+    )
+
+
+def _applies_to_nothing(reward: RewardSeen) -> Iterator[PreflightFinding]:
+    if reward.samples and all(isinstance(outcome, NotApplicable) for outcome in reward.samples):
+        yield PreflightFinding(
+            kind="not_applicable",
+            severity="warning",
+            reward=reward.name,
+            seen=f"reward {reward.name} applies to none of {len(reward.samples)} completions",
+            advice="check the columns that it reads, or leave it out",
+            evidence={"completions": len(reward.samples)},
+        )
+
+
 def _failing(reward: RewardSeen, tolerated: float) -> Iterator[PreflightFinding]:
     outcomes = [*reward.samples, *reward.good, *reward.bad, *(o for c in reward.canaries.values() for o in c)]
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
@@ -181,15 +161,6 @@ def _failing(reward: RewardSeen, tolerated: float) -> Iterator[PreflightFinding]
             advice=_WAYS_OUT[FailureCode.EXHAUSTED if exhausted else code],
             evidence={"failed": of_samples, "completions": len(reward.samples)}
             | {f"failed_{code}": count for code, count in codes.items()},
-        )
-    if reward.samples and all(isinstance(outcome, NotApplicable) for outcome in reward.samples):
-        yield PreflightFinding(
-            kind="not_applicable",
-            severity="warning",
-            reward=reward.name,
-            seen=f"reward {reward.name} applies to none of {len(reward.samples)} completions",
-            advice="check the columns that it reads, or leave it out",
-            evidence={"completions": len(reward.samples)},
         )
     if reward.examples_problem:
         yield PreflightFinding(
@@ -276,37 +247,37 @@ def _bad_pays(reward: RewardSeen) -> Iterator[PreflightFinding]:
             advice="mend the reward, or its examples function",
             evidence={"known_good_mean": good, "known_bad_mean": bad},
         )
-    for text, outcomes in reward.canaries.items():
+    standard = reward.standard
+    for name, outcomes in reward.canaries.items():
         value = mean_of(outcomes)
-        if value is None:
+        if value is None or not standard.lets_pass(value):
             continue
-        what = f"a completion of {text!r}" if text else "an empty completion"
         samples = mean_of(reward.samples)
         if good is not None:
-            if value >= good:
-                yield _nothing_pays(reward.name, what, value, f"{good:g} to a good one", "critical", good)
-        elif reward.is_penalty or samples is None or value < samples:
-            continue
-        elif reward.low is not None and reward.high is not None:
-            middle = (reward.low + reward.high) / 2
-            if value >= middle:
-                rest = f"{samples:g} on average to those of the base model"
-                yield _nothing_pays(reward.name, what, value, rest, "warning", samples)
-        elif value > max(reward.values):
-            rest = f"at most {max(reward.values):g} to those of the base model"
-            yield _nothing_pays(reward.name, what, value, rest, "warning", max(reward.values))
+            yield _canary_pays(reward.name, name, value, f"{good:g} to a good one", good, is_certain=True)
+        elif samples is not None and reward.low is not None and reward.high is not None:
+            rest = f"{samples:g} on average to those of the base model"
+            yield _canary_pays(reward.name, name, value, rest, samples)
+        else:
+            most = max(reward.values)
+            rest = f"at most {most:g} to those of the base model"
+            yield _canary_pays(reward.name, name, value, rest, most)
 
 
-def _nothing_pays(
-    name: str, what: str, value: float, rest: str, severity: Severity, other: float
+def _canary_pays(
+    reward: str, canary: str, value: float, rest: str, other: float, *, is_certain: bool = False
 ) -> PreflightFinding:
+    is_echo = canary == ECHO
+    what = f"a completion of {canary!r}" if canary else "an empty completion"
     return PreflightFinding(
         kind="nothing_scores_well",
-        severity=severity,
-        reward=name,
-        seen=f"reward {name} gave {value:g} to {what}, and {rest}",
-        advice="a policy would learn to say nothing: let the reward refuse texts without an answer, or add "
-        "one that does (format_check)",
+        # A prompt may hold, as an example or by chance, what a reward for one part of an answer looks for.
+        severity="critical" if is_certain and not is_echo else "warning",
+        reward=reward,
+        seen=f"reward {reward} gave {value:g} to "
+        f"{'a completion that repeats the prompt' if is_echo else what}, and {rest}",
+        advice=f"a policy would learn to {'repeat what it is asked' if is_echo else 'say nothing'}: let the "
+        "reward refuse texts without an answer, or add one that does (format_check)",
         evidence={"canary": value, "other": other},
     )
 
@@ -358,7 +329,8 @@ def describe_share(share: float | None) -> str:
 
 
 def _quoted(message: str) -> str:
-    return message if len(message) <= _QUOTED_LENGTH else f"{message[:_QUOTED_LENGTH]}…"
+    quoted = one_line(message, _QUOTED_LENGTH)
+    return quoted if len(message) <= _QUOTED_LENGTH else f"{quoted}…"
 
 
 _WAYS_OUT: Final[Mapping[FailureCode, str]] = {

@@ -29,11 +29,15 @@ class CheckpointError(PlauditError):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A verified checkpoint: where it lies, and the step after which it was taken."""
+    """A verified checkpoint: where it lies, and the step after which it was taken.
+
+    `owes_evaluation`: the policy is to be evaluated after that step, and was not yet.
+    """
 
     folder: Path
     step: int
     prompts_consumed: int
+    owes_evaluation: bool = False
 
 
 class CheckpointStore:
@@ -61,7 +65,14 @@ class CheckpointStore:
         # Tells an earlier attempt that still runs, on a trainer out of reach, that it was superseded.
         (self._root / self._job / f"attempt-{attempt}").mkdir(parents=True, exist_ok=True)
 
-    def save(self, step: int, prompts_consumed: int, write: Callable[[Path], None]) -> None:
+    def save(
+        self,
+        step: int,
+        prompts_consumed: int,
+        write: Callable[[Path], None],
+        *,
+        owes_evaluation: bool = False,
+    ) -> None:
         """Takes a checkpoint after `step`: `write` puts the files into a folder that then gets its name."""
         uri = self._job / f"attempt-{self._attempt}" / f"checkpoint-{step:06d}"
         folder = self._root / uri
@@ -71,7 +82,8 @@ class CheckpointStore:
                 shutil.rmtree(leftover)
         unfinished.mkdir(parents=True)
         write(unfinished)
-        size, sha256 = seal(unfinished, {"step": step, "prompts_consumed": prompts_consumed})
+        facts = {"step": step, "prompts_consumed": prompts_consumed, "owes_evaluation": owes_evaluation}
+        size, sha256 = seal(unfinished, facts)
         unfinished.rename(folder)
         sync(folder.parent)
         self._announce(CheckpointSaved(step, str(uri), size, sha256))
@@ -129,7 +141,9 @@ def open_checkpoint(artifact_root: Path, uri: str) -> Checkpoint:
         path = folder / name
         if not path.is_file() or digest(path) != expected["sha256"]:
             raise CheckpointError(f"{name} of checkpoint {uri!r} is missing or damaged; take an older one")
-    return Checkpoint(folder, manifest["step"], manifest["prompts_consumed"])
+    # One of an older version owes none.
+    owes_evaluation = manifest.get("owes_evaluation", False)
+    return Checkpoint(folder, manifest["step"], manifest["prompts_consumed"], owes_evaluation)
 
 
 def newest_checkpoint(artifact_root: Path, attempt_uri: str) -> str | None:

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from trl.trainer.grpo_config import GRPOConfig
 
-from plaudit.errors import FieldViolation, InvalidArgumentError
+from plaudit.errors import InvalidArgumentError
 from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.sft_hyperparameters import SftHyperparameters
 from plaudit.types.training_hyperparameters import TrainingHyperparameters
+from trainer_service.training.batch_split import batch_violations
 
 GRADIENT_CHECKPOINTING_KWARGS: dict[str, Any] = {"use_reentrant": False}
 
@@ -26,6 +27,7 @@ class TrainingPlan:
     `num_iterations` optimizer steps of `accumulation_steps` micro-batches on every rank. A checkpoint or a
     pause falls on a generation boundary: a step after which the next one samples anew. `borrowed_prompts` are
     taken from one more pass over the dataset to fill the last step, so that no prompt is left out.
+    Evaluations are `evaluation_steps` apart, on such boundaries too; 0: there are none.
     """
 
     row_count: int
@@ -37,6 +39,7 @@ class TrainingPlan:
     total_steps: int
     checkpoint_steps: int
     borrowed_prompts: int
+    evaluation_steps: int = 0
 
     @property
     def global_batch_size(self) -> int:
@@ -57,6 +60,10 @@ class TrainingPlan:
         """Whether the step after `step` samples anew, so that a run can be left and taken up here."""
         return step % self.num_iterations == 0
 
+    def is_evaluated(self, step: int) -> bool:
+        """Whether the policy is evaluated after `step`; 0 is before the first one."""
+        return self.evaluation_steps > 0 and (step % self.evaluation_steps == 0 or step == self.total_steps)
+
     def prompts_consumed(self, step: int) -> int:
         """Prompts taken from the passes over the dataset by the time `step` is done."""
         return math.ceil(step / self.num_iterations) * self.prompts_per_step
@@ -67,17 +74,15 @@ def plan_training(
 ) -> TrainingPlan:
     """Plans a run over `row_count` prompts.
 
-    Raises InvalidArgumentError where the dataset has fewer prompts than a step takes, or the micro-batch does
-    not divide a rank's share of the batch.
+    Raises InvalidArgumentError where the dataset has fewer prompts than a step takes, or the batch cannot be
+    split over the ranks and into micro-batches, with values that work.
     """
     h = hyperparameters
     too_few = None
     if row_count < h.prompts_per_step:
-        fitting = row_count * h.rollouts_per_prompt
         too_few = (
             f"{h.global_batch_size} takes {h.prompts_per_step} prompts a step "
-            f"({h.rollouts_per_prompt} completions each), but the dataset has {row_count}; "
-            f"{fitting} would work"
+            f"({h.rollouts_per_prompt} completions each), but the dataset has {row_count}"
         )
     return _plan(
         h,
@@ -88,6 +93,7 @@ def plan_training(
         micro_batch_size=micro_batch_size,
         world_size=world_size,
         too_few=too_few,
+        evaluate_every=h.effective_eval_every,
     )
 
 
@@ -110,7 +116,7 @@ def plan_imitation(
         world_size=world_size,
         too_few=None
         if row_count >= size
-        else f"{size} takes {size} examples a step, but there are {row_count}; {row_count} would work",
+        else f"{size} takes {size} examples a step, but there are {row_count}",
     )
 
 
@@ -124,34 +130,37 @@ def _plan(
     micro_batch_size: int,
     world_size: int,
     too_few: str | None,
+    evaluate_every: float | None = None,
 ) -> TrainingPlan:
-    violations = []
-    if too_few is not None:
-        violations.append(FieldViolation("hyperparameters.global_batch_size", too_few))
-    share, rest = divmod(h.global_batch_size, world_size)
-    if rest or share % micro_batch_size:
-        violations.append(
-            FieldViolation(
-                "hyperparameters.micro_batch_size",
-                f"{micro_batch_size} on each of {world_size} devices does not divide global_batch_size "
-                f"({h.global_batch_size}); {math.gcd(share, micro_batch_size)} would work",
-            )
-        )
+    violations = batch_violations(
+        h.global_batch_size,
+        world_size=world_size,
+        group_size=group_size,
+        micro_batch_size=micro_batch_size,
+        micro_is_given=h.micro_batch_size is not None,
+        most=row_count * group_size,
+        too_few=too_few,
+    )
     if violations:
         raise InvalidArgumentError(violations)
     rollouts = math.ceil(h.num_epochs * row_count / prompts_per_step)
     total_steps = h.max_steps or rollouts * num_iterations
-    every = h.checkpoint_every * total_steps if h.checkpoint_every < 1 else h.checkpoint_every
+
+    def apart(every: float) -> int:
+        steps = every * total_steps if every < 1 else every
+        return math.ceil(steps / num_iterations) * num_iterations
+
     return TrainingPlan(
         row_count=row_count,
         prompts_per_step=prompts_per_step,
         group_size=group_size,
         micro_batch_size=micro_batch_size,
-        accumulation_steps=share // micro_batch_size,
+        accumulation_steps=h.global_batch_size // world_size // micro_batch_size,
         num_iterations=num_iterations,
         total_steps=total_steps,
-        checkpoint_steps=math.ceil(every / num_iterations) * num_iterations,
+        checkpoint_steps=apart(h.checkpoint_every),
         borrowed_prompts=0 if h.max_steps else rollouts * prompts_per_step - h.num_epochs * row_count,
+        evaluation_steps=0 if evaluate_every is None else apart(evaluate_every),
     )
 
 

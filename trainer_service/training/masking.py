@@ -7,10 +7,11 @@ rows then still divide by all of them, which LOSS_SCALE mends.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
 
 import torch
-from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
+from trl.trainer.utils import split_tensor_dict
 
 from trainer_service.training.advantages import Advantages
 
@@ -52,20 +53,45 @@ def mask_batch(batch: Batch, advantages: Advantages, hidden_B: torch.Tensor, los
     return masked
 
 
-def micro_batches(batch: Batch, count: int, loss_type: LossType) -> list[Batch]:
-    """Divides a masked batch into `count` micro-batches of equal numbers of rows.
+def order_rows(
+    prompt_token_ids_B: Sequence[Sequence[int]],
+    lengths_B: Sequence[int],
+    loss_type: LossType,
+    *,
+    share_prompts: bool,
+) -> torch.Tensor:
+    """The order, int64 [B], in which B completions of these lengths are divided into micro-batches.
 
-    Rows of like length come together, so that each micro-batch can be trimmed; the longest come first, so
-    that a lack of memory shows at once. bnpo divides by the tokens of a micro-batch, which makes its make-up
-    part of the loss: there rows are shuffled, as TRL does, and micro-batches without a token leave the mean.
+    Completions of like length come together, so that each micro-batch can be trimmed; the longest come first,
+    so that a lack of memory shows at once. Where a pass over a prompt is shared, those of a prompt come
+    together. bnpo divides by the tokens of a micro-batch, which makes its make-up part of the loss: there
+    rows are shuffled, as TRL does.
     """
     if loss_type == "bnpo":
-        parts: list[Batch] = split_tensor_dict(cast(Batch, shuffle_sequence_dict(batch)), count)
-        with_tokens = sum(bool(part["completion_mask"].any()) for part in parts)
-        scale = torch.tensor(count / max(with_tokens, 1), device=batch["completion_mask"].device)
-        return [{**part, LOSS_SCALE: scale} for part in parts]
-    tokens_B = batch["completion_mask"].sum(dim=1)
-    width = batch["prompt_mask"].size(1) + 1
-    order_B = torch.argsort(tokens_B * width + batch["prompt_mask"].sum(dim=1), descending=True, stable=True)
+        return torch.randperm(len(lengths_B))
+    prompts_B = [tuple(prompt) if share_prompts else b for b, prompt in enumerate(prompt_token_ids_B)]
+    longest: dict[object, tuple[int, int]] = {}
+    for prompt, length, ids in zip(prompts_B, lengths_B, prompt_token_ids_B, strict=True):
+        longest[prompt] = max(longest.get(prompt, (0, 0)), (length, len(ids)))
+    number = {prompt: place for place, prompt in enumerate(longest)}
+    rows = sorted(
+        range(len(lengths_B)),
+        key=lambda b: (*longest[prompts_B[b]], -number[prompts_B[b]], lengths_B[b], -b),
+        reverse=True,
+    )
+    return torch.tensor(rows)
+
+
+def micro_batches(batch: Batch, order_B: torch.Tensor, count: int, loss_type: LossType) -> list[Batch]:
+    """Divides a masked batch, in this order, into `count` micro-batches of equal numbers of rows.
+
+    bnpo takes a mean over micro-batches; those without a token leave it.
+    """
+    order_B = order_B.to(batch["completion_mask"].device)
     ordered = {key: value[order_B] if value.ndim else value for key, value in batch.items()}
-    return cast(list[Batch], split_tensor_dict(ordered, count))
+    parts: list[Batch] = split_tensor_dict(ordered, count)
+    if loss_type != "bnpo":
+        return parts
+    with_tokens = sum(bool(part["completion_mask"].any()) for part in parts)
+    scale = torch.tensor(count / max(with_tokens, 1), device=order_B.device)
+    return [{**part, LOSS_SCALE: scale} for part in parts]

@@ -1,28 +1,31 @@
-"""How many completions pass through the model at once: an estimate of what a pass holds in memory."""
+"""How much memory the loaded model's training takes, and so how many rows pass through it at once.
+
+The reckoning itself is `trainer_service.sizing`, which the service does before a model is loaded, too.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
+from bitsandbytes.nn.modules import Params4bit
 from transformers import PreTrainedModel
 
 from plaudit.types.hyperparameters import GrpoHyperparameters
-from plaudit.types.training_hyperparameters import TrainingHyperparameters
-
-USABLE_FRACTION = 0.5
-"""Share of the free memory that activations may take; the rest is for what the estimate does not see."""
-
-LARGEST_MICRO_BATCH = 64
-"""More rows at once make no pass faster, but pad more."""
-
-_MEMINFO = Path("/proc/meminfo")
-
-_VALUES_PER_LAYER = 14
-"""Values kept for the backward pass per token and layer, in units of the hidden size (attention)."""
-
-_MLP_VALUES_PER_LAYER = 4
-"""The same in units of the intermediate size."""
+from plaudit.types.methods import Hyperparameters
+from trainer_service.sizing import (
+    ComputeSettings,
+    Machine,
+    MemoryVerdict,
+    ModelShape,
+    free_host_memory_bytes,
+    held_bytes,
+    host_memory_bytes,
+    judge_memory,
+    rows_that_fit,
+    shape_of,
+)
 
 
 def choose_micro_batch_size(
@@ -42,7 +45,6 @@ def choose_micro_batch_size(
         hyperparameters,
         model,
         longest_row=longest_prompt + hyperparameters.max_response_length,
-        with_reference=hyperparameters.kl_coef > 0,
         bytes_per_value=bytes_per_value,
         gradient_checkpointing=gradient_checkpointing,
         world_size=world_size,
@@ -50,24 +52,56 @@ def choose_micro_batch_size(
 
 
 def choose_rows_per_pass(
-    hyperparameters: TrainingHyperparameters,
+    hyperparameters: Hyperparameters,
     model: PreTrainedModel,
     *,
     longest_row: int,
-    with_reference: bool,
     bytes_per_value: int,
     gradient_checkpointing: bool,
     world_size: int = 1,
 ) -> int:
-    """The same for rows of at most `longest_row` tokens, with or without a reference model beside."""
-    if hyperparameters.micro_batch_size is not None:
-        return hyperparameters.micro_batch_size
-    share = max(hyperparameters.global_batch_size // world_size, 1)
-    per_row = longest_row * _bytes_per_token(model, bytes_per_value, gradient_checkpointing)
-    free = free_memory_bytes(model.device) - _optimizer_bytes(hyperparameters, model, with_reference)
-    fitting = max(int(USABLE_FRACTION * free / per_row), 1)
-    limit = min(fitting, share, LARGEST_MICRO_BATCH)
-    return max(rows for rows in range(1, limit + 1) if share % rows == 0)
+    """The same for rows of at most `longest_row` tokens."""
+    shape = model_shape(model)
+    return rows_that_fit(
+        shape,
+        hyperparameters,
+        free_bytes=free_memory_bytes(model.device) - held_bytes(shape, hyperparameters).beside_base,
+        longest_row=longest_row,
+        settings=ComputeSettings(bytes_per_value, gradient_checkpointing),
+        world_size=world_size,
+    )
+
+
+def weigh(
+    hyperparameters: Hyperparameters,
+    model: PreTrainedModel,
+    *,
+    longest_prompt: int,
+    bytes_per_value: int,
+    gradient_checkpointing: bool,
+    micro_batch_size: int,
+) -> MemoryVerdict:
+    """What the run takes on its device, and, where that is more than there is, what would fit.
+
+    `longest_prompt` is in tokens; with sft it is the longest example. `micro_batch_size` rows pass at once.
+    """
+    return judge_memory(
+        model_shape(model),
+        hyperparameters,
+        machine_of(model.device),
+        longest_prompt=longest_prompt,
+        quantization=True,
+        settings=ComputeSettings(bytes_per_value, gradient_checkpointing),
+        micro_batch_size=micro_batch_size,
+    )
+
+
+def machine_of(device: torch.device) -> Machine:
+    """The device as it is reckoned with, all of its memory."""
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return Machine(properties.name, properties.total_memory, is_accelerator=True)
+    return Machine("cpu", host_memory_bytes(), is_accelerator=False)
 
 
 def free_memory_bytes(device: torch.device) -> int:
@@ -75,30 +109,27 @@ def free_memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free)
-    for line in _MEMINFO.read_text("ascii").splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) * 1024
-    raise AssertionError(f"{_MEMINFO} does not say what is available")
+    return free_host_memory_bytes()
 
 
-def _bytes_per_token(model: PreTrainedModel, bytes_per_value: int, gradient_checkpointing: bool) -> int:
-    config = model.config.get_text_config()
-    hidden, layers = config.hidden_size, config.num_hidden_layers
-    mlp = getattr(config, "intermediate_size", None) or 4 * hidden
-    layer = _VALUES_PER_LAYER * hidden + _MLP_VALUES_PER_LAYER * mlp
-    # With checkpointing every layer keeps its input, and one at a time all of its values.
-    values = layers * hidden + layer if gradient_checkpointing else layers * layer
-    return int(values * bytes_per_value)
+def model_shape(model: PreTrainedModel) -> ModelShape:
+    """Counts of a model without adapters, packed into 4 bits or not."""
+    config: Any = model.config.get_text_config()
+    embeddings: Any = model.get_input_embeddings()
+    # By attributes, as transformers knows each architecture's own names for them.
+    named = {
+        **config.to_dict(),
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_hidden_layers,
+        "vocab_size": embeddings.num_embeddings,
+    }
+    return shape_of(named, _weights(model))
 
 
-def _optimizer_bytes(
-    hyperparameters: TrainingHyperparameters, model: PreTrainedModel, with_reference: bool
-) -> int:
-    """Gradients and Adam's two moments in float32, and the reference model where there is one."""
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    if hyperparameters.lora_rank is not None:
-        # Adapters of rank r on every projection: about 2 r / hidden of the weights, and never large.
-        return weights // 10
-    copies = 4 if with_reference else 3
-    return 4 * copies * weights
+def _weights(model: PreTrainedModel) -> Iterator[tuple[str, Sequence[int]]]:
+    for name, parameter in model.named_parameters():
+        # What is packed has another shape than what it stands for.
+        yield (
+            name,
+            tuple(parameter.quant_state.shape if isinstance(parameter, Params4bit) else parameter.shape),
+        )

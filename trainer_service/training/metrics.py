@@ -23,10 +23,10 @@ def rollout_metrics(rollout: ScoredRollout, reward_names: Iterable[str]) -> dict
     group_std = advantages.group_std_G[~advantages.small_G]
     lengths = np.array([sample.completion.token_count for sample in rollout.samples_B], dtype=np.float64)
     metrics = {
-        names.REWARD_MEAN: _mean(sums),
-        names.REWARD_STD: _mean(group_std),
-        names.REWARD_STD_BATCH: _std(sums),
-        names.ZERO_STD_GROUP_FRACTION: _mean(advantages.tied_G[~advantages.small_G].astype(np.float64)),
+        names.REWARD_MEAN: mean_of(sums),
+        names.REWARD_STD: mean_of(group_std),
+        names.REWARD_STD_BATCH: std_of(sums),
+        names.ZERO_STD_GROUP_FRACTION: mean_of(advantages.tied_G[~advantages.small_G].astype(np.float64)),
         names.SMALL_GROUP_FRACTION: float(advantages.small_G.mean()),
         names.UNSCORED_FRACTION: float(rollout.rewards.failed_B.mean()),
         names.NOT_APPLICABLE_FRACTION: float(rollout.rewards.not_applicable_B.mean()),
@@ -42,9 +42,9 @@ def rollout_metrics(rollout: ScoredRollout, reward_names: Iterable[str]) -> dict
         values = np.array([s.outcome.value for s in scored if isinstance(s.outcome, Scored)])
         failed = np.array([isinstance(s.outcome, Failed) for s in scored], dtype=np.float64)
         latencies = [s.latency_seconds for s in scored]
-        metrics[names.reward_metric(name, "mean")] = _mean(values)
-        metrics[names.reward_metric(name, "std")] = _std(values)
-        metrics[names.reward_metric(name, "failed_fraction")] = _mean(failed)
+        metrics[names.reward_metric(name, "mean")] = mean_of(values)
+        metrics[names.reward_metric(name, "std")] = std_of(values)
+        metrics[names.reward_metric(name, "failed_fraction")] = mean_of(failed)
         metrics[names.reward_metric(name, "latency_p95_seconds")] = (
             float(np.percentile(latencies, 95)) if latencies else _NOTHING
         )
@@ -101,11 +101,13 @@ class PolicyStatistics:
         }
 
 
-def _mean(values: Floats) -> float:
+def mean_of(values: Floats) -> float:
+    """Mean; NaN of nothing."""
     return float(values.mean()) if len(values) else _NOTHING
 
 
-def _std(values: Floats) -> float:
+def std_of(values: Floats) -> float:
+    """Standard deviation (n - 1); 0 of one value, and NaN of nothing."""
     if not len(values):
         return _NOTHING
     return float(values.std(ddof=1)) if len(values) > 1 else 0.0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,27 +20,15 @@ from transformers import (
 )
 from transformers.pytorch_utils import Conv1D
 
-from plaudit.errors import InvalidArgumentError, PlauditError
-from plaudit.types.statuses import ErrorCode
+from plaudit.errors import InvalidArgumentError
 from plaudit.types.training_hyperparameters import TrainingHyperparameters
 from trainer_service.training._rollout_chat import turn_end_token_id
 from trainer_service.training._rollout_loop import base_model as unwrapped
 from trainer_service.training.config import compute_dtype
-from trainer_service.training.tiny import tiny_model_path
-
-BUILTIN_TINY = "builtin:tiny"
-"""Name of the embedded model."""
+from trainer_service.training.model_sources import ModelError, source_of, unloadable
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 _NAMES_SHOWN = 5
-
-
-class ModelError(PlauditError):
-    """A base model cannot be trained. The message names it, what is wrong and the way out."""
-
-    default_reason = "MODEL_ERROR"
-    code = ErrorCode.MODEL_ERROR
 
 
 def load_policy(
@@ -54,12 +40,12 @@ def load_policy(
     Safetensors only, and no code that comes with a model. The tokenizer pads on the left and has a pad token;
     the embeddings are never resized. Raises ModelError.
     """
-    source = _source(base_model)
+    source = source_of(base_model)
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, padding_side="left")
     except Exception as error:
-        raise _unloadable(base_model, error) from error
+        raise unloadable(base_model, error) from error
     _check_config(base_model, config)
     try:
         # Pure bfloat16 weights hardly move at a learning rate of 1e-6; the compute type is autocast's matter.
@@ -79,7 +65,7 @@ def load_policy(
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:
-        raise _unloadable(base_model, error) from error
+        raise unloadable(base_model, error) from error
     _check_weights(base_model, loaded[1])
     _keep_four_bits_trainable(model)
     _prepare_tokenizer(base_model, model, tokenizer)
@@ -226,55 +212,6 @@ def _projections(model: nn.Module) -> list[tuple[str, nn.Module]]:
     ]
 
 
-def _source(base_model: str) -> str:
-    if base_model == BUILTIN_TINY:
-        return str(tiny_model_path())
-    if folder := _folder(base_model):
-        _check_folder(base_model, folder)
-        return str(folder)
-    if _is_file(base_model):
-        raise ModelError(f"base_model {base_model!r} is a file; give the folder that holds config.json")
-    if not _HUB_ID.match(base_model):
-        raise ModelError(
-            f"base_model {base_model!r} is not a folder on the trainer's machine, and not a hub id such as "
-            f"Qwen/Qwen3-0.6B either; {BUILTIN_TINY!r} is always there"
-        )
-    return base_model
-
-
-def _folder(base_model: str) -> Path | None:
-    """The folder of this name, or None; a name that no file system takes is none."""
-    path = Path(base_model)
-    try:
-        path = path.expanduser()
-        return path if path.is_dir() else None
-    except (OSError, RuntimeError, ValueError):
-        return None
-
-
-def _is_file(base_model: str) -> bool:
-    try:
-        return Path(base_model).expanduser().exists()
-    except (OSError, RuntimeError, ValueError):
-        return False
-
-
-def _check_folder(base_model: str, folder: Path) -> None:
-    if (folder / "adapter_config.json").exists():
-        raise ModelError(
-            f"base_model {base_model!r} holds an adapter; merge it into its base model and give that folder"
-        )
-    if not (folder / "config.json").exists():
-        raise ModelError(
-            f"base_model {base_model!r} has no config.json; give the folder that save_pretrained wrote"
-        )
-    if not any(folder.glob("*.safetensors")):
-        raise ModelError(
-            f"base_model {base_model!r} has no *.safetensors file, and other formats are not loaded because "
-            "they can run code; save the model again with save_pretrained"
-        )
-
-
 def _check_config(base_model: str, config: Any) -> None:
     if "quantization_config" in config.to_dict():
         raise ModelError(
@@ -321,15 +258,3 @@ def _prepare_tokenizer(base_model: str, model: PreTrainedModel, tokenizer: PreTr
             f"base_model {base_model!r} embeds {embedded} tokens, and its tokenizer has more "
             f"({', '.join(used[:_NAMES_SHOWN])}); the two do not belong together"
         )
-
-
-def _unloadable(base_model: str, error: Exception) -> ModelError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    if "trust_remote_code" in str(error):
-        reason = "it brings code of its own, which is never run"
-        way_out = "take a model of an architecture that transformers knows"
-    elif _folder(base_model):
-        way_out = "check that the folder is complete"
-    else:
-        way_out = "check the name and the network, or give the path of a folder on the trainer's machine"
-    return ModelError(f"base_model {base_model!r} cannot be loaded: {reason}; {way_out}")

@@ -13,14 +13,20 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Literal
 
+import torch
+import trl.kernels.chunked_logprob as trl_tiles
 import trl.trainer.utils as trl_utils
 from bitsandbytes.nn.modules import Linear4bit
 from transformers import Trainer
+from transformers.modeling_layers import GradientCheckpointingLayer
 from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.sft_trainer import SFTTrainer
+
+from trainer_service.training.log_prob_tiles import TILE_COLUMNS, TILE_TOKENS, backward_tile, forward_tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +51,107 @@ def completion_positions_only() -> Iterator[None]:
     On the CPU TRL scores every position, prompts and padding included, to keep shapes the same for compilers
     that are not used here.
     """
-    names = vars(trl_utils)
-    original = names["_use_triton"]
-    names["_use_triton"] = lambda device: True
+    with _replaced(trl_utils, "_use_triton", lambda device: True):
+        yield
+
+
+@contextmanager
+def cache_under_checkpointing() -> Iterator[None]:
+    """While open, layers under gradient checkpointing use the cache that they are given.
+
+    transformers takes it away, as its own caches would grow once more when a layer is run again for the
+    backward pass. Those of `shared_prompts` do not grow.
+    """
+    with _replaced(GradientCheckpointingLayer, "_can_checkpoint_with_cache", True):
+        yield
+
+
+@contextmanager
+def tiles_in_place(device: torch.device) -> Iterator[None]:
+    """While open, TRL's LM head does its arithmetic as `log_prob_tiles` does, where that can.
+
+    On a GPU TRL has kernels of its own, and nothing is changed.
+    It cannot where the model caps its logits or computes in half precision, or where more is asked for than
+    log-probabilities and entropies.
+    """
+    if device.type != "cpu":
+        yield
+        return
+    original_forward, original_backward = trl_tiles._forward_tile, trl_tiles._backward_tile
+
+    def forward(
+        tile: torch.Tensor,
+        stride: int,
+        targets: torch.Tensor,
+        running_max: torch.Tensor,
+        sum_exp: torch.Tensor,
+        x_sum_exp: torch.Tensor,
+        sq_sum_exp: torch.Tensor,
+        z_sum: torch.Tensor,
+        max_before_target: torch.Tensor,
+        target_logit: torch.Tensor,
+        vocab_start: int,
+        columns: int,
+        **how: Any,
+    ) -> None:
+        more = how["HAS_LOG_SUM_SQ_PROBS"] or how["HAS_MEAN_LOGITS"] or how["HAS_IS_TOP1"]
+        if more or how["HAS_SOFTCAP"] or tile.dtype is not torch.float32:
+            sums = (running_max, sum_exp, x_sum_exp, sq_sum_exp, z_sum, max_before_target, target_logit)
+            original_forward(  # type: ignore[no-untyped-call]
+                tile, stride, targets, *sums, vocab_start, columns, **how
+            )
+            return
+        forward_tile(
+            tile,
+            targets,
+            running_max,
+            sum_exp,
+            x_sum_exp,
+            target_logit,
+            vocab_start=vocab_start,
+            scale=how["logit_scale"] * how["inv_t"],
+            with_entropy=how["HAS_ENTROPY"],
+        )
+
+    def backward(
+        tile: torch.Tensor,
+        stride: int,
+        targets: torch.Tensor,
+        log_z: torch.Tensor,
+        entropy: torch.Tensor,
+        grad_logprobs: torch.Tensor,
+        grad_entropy: torch.Tensor,
+        vocab_start: int,
+        columns: int,
+        **how: Any,
+    ) -> None:
+        others = how["HAS_ENTROPY_GRAD"] or not how["HAS_LOGPROB_GRAD"]
+        if others or how["HAS_SOFTCAP"] or tile.dtype is not torch.float32:
+            given = (log_z, entropy, grad_logprobs, grad_entropy)
+            original_backward(  # type: ignore[no-untyped-call]
+                tile, stride, targets, *given, vocab_start, columns, **how
+            )
+            return
+        scale = how["logit_scale"] * how["inv_t"]
+        backward_tile(tile, targets, log_z, grad_logprobs, vocab_start=vocab_start, scale=scale)
+
+    with (
+        _replaced(trl_tiles, "_forward_tile", forward),
+        _replaced(trl_tiles, "_backward_tile", backward),
+        _replaced(trl_tiles, "TOKEN_CHUNK_SIZE", TILE_TOKENS),
+        _replaced(trl_utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", TILE_COLUMNS),
+    ):
+        yield
+
+
+@contextmanager
+def _replaced(owner: ModuleType | type, name: str, value: object) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        names["_use_triton"] = original
+        setattr(owner, name, original)
 
 
 DEPENDENCIES: tuple[Dependency, ...] = (
@@ -103,6 +203,12 @@ DEPENDENCIES: tuple[Dependency, ...] = (
         "overridden",
         "passes trimmed to their own width, with the positions that the rollout used",
         "fecf708797b16e296612c7b1efdb99e00b34ef1ce0f40afb787fbf86b2d9eac8",
+    ),
+    Dependency(
+        GRPOTrainer.training_step,
+        "overridden",
+        "does the arithmetic of the LM head in place; counts _step, which says when to sample anew",
+        "15ea836c392b6976d236a7333743c143f81cea132e09ef60a08f3a54cdfe61d0",
     ),
     Dependency(
         GRPOTrainer._compute_loss,
@@ -160,6 +266,30 @@ DEPENDENCIES: tuple[Dependency, ...] = (
         "its name _use_triton decides whether only positions with a label are scored",
         "422d009f04b66659982f9545a90d560bdcc27fde3268de203d0c5c6d1449d211",
     ),
+    Dependency(
+        trl_tiles._forward_tile,
+        "patched",
+        "the same arithmetic in place",
+        "adf891da0123196110c50da4d4c15099a1f4a04e9949fcc56778bdfa4df0f84d",
+    ),
+    Dependency(
+        trl_tiles._backward_tile,
+        "patched",
+        "the same arithmetic in place",
+        "9b01548ea9d1c3ff821f1a94816e6b5c91aad48db936f9e0495cc27f0d99261c",
+    ),
+    Dependency(
+        trl_tiles.ChunkedLogProbFunction,
+        "relied on",
+        "what it hands to its tiles, and that it reads no more of a tile than they leave",
+        "3661e8975a9f64cc39d250ecf3e2ae22ba181f09bd5c22392e3a4e52eb04e9aa",
+    ),
+    Dependency(
+        GradientCheckpointingLayer.__init_subclass__,
+        "patched",
+        "_can_checkpoint_with_cache decides whether a layer that is checkpointed keeps its cache",
+        "9f660860758b87addfe1952ff13defd049a7c5fe0f7d0f5cac3c90ca58ffceac",
+    ),
     # Relied on
     Dependency(
         GRPOTrainer.log,
@@ -172,12 +302,6 @@ DEPENDENCIES: tuple[Dependency, ...] = (
         "relied on",
         "calls what we override, and needs non-empty completions",
         "bea6bc4f3207f3960b3415b266a951128b47b6b7bf198207800ae13267020549",
-    ),
-    Dependency(
-        GRPOTrainer.training_step,
-        "relied on",
-        "counts _step, which says when to sample anew",
-        "15ea836c392b6976d236a7333743c143f81cea132e09ef60a08f3a54cdfe61d0",
     ),
     Dependency(
         GRPOTrainer.get_train_dataloader,
@@ -220,12 +344,6 @@ DEPENDENCIES: tuple[Dependency, ...] = (
         "relied on",
         "divides a batch into micro-batches",
         "b61a5760a03e95dbceddcc1e8e78c3db6d9303f01c0b1ced19b745271e56d079",
-    ),
-    Dependency(
-        trl_utils.shuffle_sequence_dict,
-        "relied on",
-        "shuffles a bnpo batch",
-        "bab038755e57ed2b537885296273850223db4d14c728fc2f6e4b1216eb5a9f30",
     ),
     Dependency(
         unwrap_model_for_generation,

@@ -26,15 +26,11 @@ from plaudit.types.scoring import (
     Purpose,
     Scored,
 )
-from trainer_service.training._preflight_findings import (
-    RewardSeen,
-    RunSeen,
-    describe_share,
-    find,
-    mean_of,
-    seconds_per_step,
-)
+from trainer_service.training._preflight_findings import describe_share, find
 from trainer_service.training._preflight_groups import informative_fraction
+from trainer_service.training._preflight_seen import RewardSeen, RunSeen, mean_of, seconds_per_step
+from trainer_service.training.canaries import ECHO, TEXTS, canaries_for
+from trainer_service.training.canaries import PROMPTS as CANARY_PROMPTS
 from trainer_service.training.prompts import PreparedPrompt, decode_completion
 from trainer_service.training.rollout import FinishedRow, RolloutStopped
 from trainer_service.training.sampling import KeyedUniforms
@@ -46,11 +42,6 @@ PROMPTS: Final = 8
 
 SAMPLES_PER_PROMPT: Final = 2
 """Two say whether completions of one prompt differ at all."""
-
-CANARIES: Final = ("", ":", "Thought process:")
-"""Texts that say nothing, and that judges have been seen to like."""
-
-CANARY_PROMPTS: Final = 2
 
 PATIENCE_SECONDS: Final = 600.0
 """The longest wait for the scores of all; what is open then counts as failed."""
@@ -197,8 +188,16 @@ class Preflight:
         names = tuple(name for name in self._weights if name in rules and not rules[name].whole_group)
         for p, prompt in enumerate(self._prompts[:CANARY_PROMPTS]):
             asked = _prompt(prompt, f"preflight-{p}-canaries")
-            for text in CANARIES if names else ():
-                self._add("canary", asked, text, group_size=len(CANARIES), reward_names=names)
+            canaries = canaries_for(prompt) if names else ()
+            for canary in canaries:
+                self._add(
+                    "canary",
+                    asked,
+                    canary.text,
+                    group_size=len(canaries),
+                    reward_names=names,
+                    canary=canary.name,
+                )
 
     def _add(
         self,
@@ -213,6 +212,7 @@ class Preflight:
         prefill: str = "",
         raw_text: str = "",
         place: int = 0,
+        canary: str | None = None,
     ) -> None:
         if token_count is None:
             token_count = len(self._policy.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -224,7 +224,7 @@ class Preflight:
             prefill=prefill,
             raw_text=raw_text,
         )
-        self._probes.append(_Probe(kind, prompt, completion, group_size, reward_names, place))
+        self._probes.append(_Probe(kind, prompt, completion, group_size, reward_names, place, canary))
 
     def _collect(self) -> None:
         ids = [probe.completion.completion_id for probe in self._probes]
@@ -245,10 +245,11 @@ class Preflight:
             good=_outcomes(name, asked, "good"),
             bad=_outcomes(name, asked, "bad"),
             canaries={
-                text: _outcomes(name, [p for p in asked if p.completion.text == text], "canary")
-                for text in CANARIES
+                canary: _outcomes(name, [p for p in asked if p.canary == canary], "canary")
+                for canary in (*TEXTS, ECHO)
             },
             examples_problem=known.problem,
+            is_held_out=self._weights[name] == 0.0,
             seconds=[
                 (outcome.scored_at - sent_at).total_seconds()
                 for probe in asked
@@ -277,7 +278,9 @@ def describe_preflight(report: PreflightReport) -> str:
 
 @dataclass(slots=True)
 class _Probe:
-    """A text that the rewards are asked about. `place` is the prompt's, for a completion of the model."""
+    """A text that the rewards are asked about. `place` is the prompt's, for a completion of the model;
+    `canary` the name of one that is a canary.
+    """
 
     kind: _Kind
     prompt: Prompt
@@ -285,6 +288,7 @@ class _Probe:
     group_size: int
     reward_names: tuple[str, ...] | None
     place: int = 0
+    canary: str | None = None
     outcomes: Mapping[str, ScoredOutcome] = field(default_factory=dict)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,29 @@ class PreparedPrompts:
 
     prompts: tuple[PreparedPrompt, ...]
     truncated_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPrompts:
+    """Tokens of every prompt before any is shortened, and the rows, from 0, that no shortening makes fit."""
+
+    lengths: tuple[int, ...]
+    too_long_rows: tuple[int, ...]
+
+
+def measure_prompts(
+    rows: Iterable[DatasetRow], tokenizer: PreTrainedTokenizerBase, *, max_prompt_length: int
+) -> MeasuredPrompts:
+    """Renders every row as `prepare_prompts` does, and counts. Raises DatasetError."""
+    renderer = ChatRenderer(tokenizer)
+    lengths: list[int] = []
+    too_long: list[int] = []
+    for row in rows:
+        lengths.append(len(_prepare(row, renderer, sys.maxsize).token_ids))
+        is_long = lengths[-1] > max_prompt_length
+        if is_long and len(_prepare(row, renderer, max_prompt_length).token_ids) > max_prompt_length:
+            too_long.append(row.index)
+    return MeasuredPrompts(tuple(lengths), tuple(too_long))
 
 
 def prepare_prompts(

@@ -10,10 +10,12 @@ import argparse
 import os
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 import structlog
 
+from plaudit.errors import InvalidArgumentError
 from plaudit.service import configure_logging
 from plaudit.types.statuses import RunState
 from trainer_service.control import RunControl
@@ -47,6 +49,8 @@ def _run(start: RunStart, run_dir: Path, reporter: RunReporter) -> RunStateChang
     try:
         reporter.waiting_for("loading the training libraries")
         _prepare_libraries()
+        if start.spec.hyperparameters.use_unsloth:
+            _import_unsloth()
         # Heavy: torch and its kin take seconds, in which a cancel is to be heard already.
         from trainer_service.training.session import train
 
@@ -74,6 +78,18 @@ def _prepare_libraries() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # TRL uses names that transformers is about to rename.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\.")
+
+
+def _import_unsloth() -> None:
+    """Lets unsloth change the libraries, which it can only before anything else has imported them."""
+    try:
+        import_module("unsloth")
+    except Exception as error:
+        raise InvalidArgumentError.of(
+            "hyperparameters.use_unsloth",
+            f"true, but unsloth cannot be imported by {sys.executable}: {error}; mend that environment, or "
+            "leave it out",
+        ) from error
 
 
 if __name__ == "__main__":

@@ -39,7 +39,12 @@ class RunTrainer(Trainer):
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: object) -> None:
         step = self.state.global_step
-        self._checkpoints.save(step, self._plan.prompts_consumed(step), self._write_checkpoint)
+        self._checkpoints.save(
+            step,
+            self._plan.prompts_consumed(step),
+            self._write_checkpoint,
+            owes_evaluation=self._record.owes_evaluation,
+        )
 
     def _write_checkpoint(self, folder: Path) -> None:
         self.accelerator.unwrap_model(self.model).save_pretrained(folder)

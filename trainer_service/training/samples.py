@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from plaudit.scoring import CompletionScores
 from plaudit.scoring.combine import RewardStatus, weighted_sum
-from plaudit.types.scoring import Completion, NotApplicable, Scored
+from plaudit.types.scoring import Completion, Failed, NotApplicable, Scored
+from plaudit.types.texts import one_line
 from trainer_service.training.advantages import Advantages, Flags, Floats
 from trainer_service.training.prompts import PreparedPrompt
+
+_MESSAGE_LENGTH = 300
+"""Characters of a server's message that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +35,14 @@ class RewardTable:
     `rewards_BF` is NaN where a reward does not apply, and in the whole row of a completion that could not be
     scored: a reward that is broken must not shift what the others teach. `sums_B` is the weighted sum, NaN
     for those rows. `not_applicable_B` marks completions to which no reward applied, `failed_B` the others
-    without a sum.
+    without a sum. `taught_names` are the rewards that are not held out: the others count for nothing here.
     """
 
     rewards_BF: Floats
     sums_B: Floats
     failed_B: Flags
     not_applicable_B: Flags
+    taught_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +68,28 @@ class ScoredRollout:
         return sum(sample.completion.token_count for sample in self.samples_B)
 
 
-def partly_applicable(rollout: ScoredRollout, reward_names: Iterable[str]) -> set[str]:
+def partly_applicable(rollout: ScoredRollout) -> set[str]:
     """Rewards that apply to a part of some group only, whose other members they then do not compare with."""
     kinds: dict[tuple[str, str], set[bool]] = {}
     for sample, scores in zip(rollout.samples_B, rollout.scores_B, strict=True):
         if scores is None:
             continue
-        for name in reward_names:
+        for name in rollout.rewards.taught_names:
             applies = not isinstance(scores.outcomes[name].outcome, NotApplicable)
             kinds.setdefault((name, sample.group_id), set()).add(applies)
     return {name for (name, _), seen in kinds.items() if len(seen) == 2}
+
+
+def describe_failed(scores_B: Sequence[CompletionScores | None], reward_names: Collection[str]) -> str:
+    """The most frequent failures of these rewards, for people; "" where there is none."""
+    causes = Counter(
+        f"{name}: {scored.outcome.code} ({one_line(scored.outcome.message, _MESSAGE_LENGTH)})"
+        for scores in scores_B
+        if scores is not None
+        for name, scored in scores.outcomes.items()
+        if isinstance(scored.outcome, Failed) and name in reward_names
+    )
+    return "; ".join(f"{count} times {cause}" for cause, count in causes.most_common(3))
 
 
 def tabulate(scores_B: Sequence[CompletionScores | None], weights: Mapping[str, float]) -> RewardTable:
@@ -91,4 +109,5 @@ def tabulate(scores_B: Sequence[CompletionScores | None], weights: Mapping[str, 
             outcomes = [scores.outcomes[name].outcome for name in weights]
             rewards_BF[b] = [outcome.value if isinstance(outcome, Scored) else np.nan for outcome in outcomes]
             sums_B[b] = combined.value
-    return RewardTable(rewards_BF, sums_B, failed_B, not_applicable_B)
+    taught_names = tuple(name for name, weight in weights.items() if weight != 0.0)
+    return RewardTable(rewards_BF, sums_B, failed_B, not_applicable_B, taught_names)

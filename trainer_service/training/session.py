@@ -12,15 +12,25 @@ from datasets.utils.logging import disable_progress_bar as disable_datasets_prog
 from transformers import PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from plaudit.errors import FailedPreconditionError, PermissionDeniedError, UnauthenticatedError
+from plaudit.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
 from plaudit.scoring import RewardScorer
 from plaudit.service import Secrets
 from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.statuses import RunState
-from trainer_service.journal import PreflightFinished, RunStateChanged
+from trainer_service.journal import (
+    CompletionsWritten,
+    MemoryEstimated,
+    PreflightFinished,
+    RunStateChanged,
+)
 from trainer_service.run_directory import RunStart
-from trainer_service.training.checkpoints import open_checkpoint
-from trainer_service.training.completions import write_completions
+from trainer_service.training.checkpoints import Checkpoint, open_checkpoint
+from trainer_service.training.completions import write_completions, write_evaluation
 from trainer_service.training.config import (
     TrainingPlan,
     compute_dtype,
@@ -29,9 +39,12 @@ from trainer_service.training.config import (
     uses_gradient_checkpointing,
 )
 from trainer_service.training.dataset import read_rows
+from trainer_service.training.evaluation import Evaluation, spread
+from trainer_service.training.evaluations import Evaluations, owed_after
+from trainer_service.training.evaluator import Evaluator
 from trainer_service.training.failures import PreflightFailedError, RewardUnavailableError
-from trainer_service.training.memory import choose_micro_batch_size
-from trainer_service.training.models import end_token_ids, lora_config
+from trainer_service.training.memory import choose_micro_batch_size, weigh
+from trainer_service.training.models import check_lengths, end_token_ids, lora_config
 from trainer_service.training.peers import PeerWatch
 from trainer_service.training.preflight import Preflight, describe_preflight
 from trainer_service.training.prompts import PreparedPrompt, prepare_prompts
@@ -138,7 +151,9 @@ class _Session:
             with torch.autocast(self._device.type, dtype, enabled=dtype is not torch.float32):
                 self._preflight(policy, prompts)
         self._enter_stage("building the trainer")
-        trainer, rules = self._trainer(policy, plan, prompts)
+        evaluations = self._evaluations(policy, plan, checkpoint)
+        trainer, rules = self._trainer(policy, plan, prompts, evaluations)
+        self._reporter.log("info", trainer.prompt_sharing.detail)
         self._enter_stage("")
         end = train_to_the_end(trainer, rules, plan, checkpoint, self._reporter)
         self._peers.look(at_end=True)
@@ -148,13 +163,30 @@ class _Session:
         enter_stage(self._reporter, detail)
 
     def _plan(self, model: PreTrainedModel, prompts: Sequence[PreparedPrompt]) -> TrainingPlan:
+        longest_prompt = max(len(prompt.token_ids) for prompt in prompts)
+        check_lengths(model, longest_prompt, self._h.max_response_length)
+        bytes_per_value = compute_dtype(self._h, self._device).itemsize
+        gradient_checkpointing = uses_gradient_checkpointing(self._h, self._device)
         micro_batch_size = choose_micro_batch_size(
             self._h,
             model,
-            longest_prompt=max(len(prompt.token_ids) for prompt in prompts),
-            bytes_per_value=compute_dtype(self._h, self._device).itemsize,
-            gradient_checkpointing=uses_gradient_checkpointing(self._h, self._device),
+            longest_prompt=longest_prompt,
+            bytes_per_value=bytes_per_value,
+            gradient_checkpointing=gradient_checkpointing,
         )
+        verdict = weigh(
+            self._h,
+            model,
+            longest_prompt=longest_prompt,
+            bytes_per_value=bytes_per_value,
+            gradient_checkpointing=gradient_checkpointing,
+            micro_batch_size=micro_batch_size,
+        )
+        self._reporter.append(MemoryEstimated(verdict.estimate))
+        if verdict.warning:
+            self._reporter.log("warning", verdict.warning)
+        if verdict.obstacles:
+            raise InvalidArgumentError(verdict.obstacles)
         return plan_training(self._h, row_count=len(prompts), micro_batch_size=micro_batch_size)
 
     def _await_rewards(self) -> None:
@@ -192,8 +224,58 @@ class _Session:
         if report.critical and self._spec.preflight == "stop":
             raise PreflightFailedError.of(report)
 
+    def _evaluations(
+        self, policy: Policy, plan: TrainingPlan, checkpoint: Checkpoint | None
+    ) -> Evaluations | None:
+        """The evaluations of the run, on prompts that are read here; None where the job has none."""
+        if self._spec.eval_dataset is None:
+            return None
+        rows = list(read_rows(self._start.artifact_root, self._spec.eval_dataset))
+        prepared = prepare_prompts(
+            spread(rows, self._h.eval_max_prompts),
+            policy.tokenizer,
+            max_prompt_length=self._h.max_prompt_length,
+        )
+        if prepared.truncated_count:
+            self._reporter.log(
+                "warning",
+                f"{prepared.truncated_count} of {len(prepared.prompts)} prompts of evaluations were longer "
+                f"than max_prompt_length ({self._h.max_prompt_length} tokens) and lost the start of their "
+                "longest user turn",
+            )
+        evaluator = Evaluator(
+            policy,
+            prepared.prompts,
+            self._h,
+            # What training has room for at once.
+            rows_at_once=max(plan.prompts_per_step, plan.micro_batch_size),
+            dtype=compute_dtype(self._h, self._device),
+            scorer=self._scorer,
+            weights=self._weights,
+            tell=self._peers.waiting_for,
+        )
+        return Evaluations(
+            evaluator,
+            plan=plan,
+            record=self._ledger,
+            reporter=self._reporter,
+            reward_names=tuple(self._weights),
+            keep=self._keep_evaluation if self._h.log_completions else None,
+            owed_after=owed_after(checkpoint),
+        )
+
+    def _keep_evaluation(self, evaluation: Evaluation) -> CompletionsWritten:
+        start = self._start
+        return write_evaluation(
+            start.artifact_root, job_id=start.job_id, attempt=start.attempt, evaluation=evaluation
+        )
+
     def _trainer(
-        self, policy: Policy, plan: TrainingPlan, prompts: Sequence[PreparedPrompt]
+        self,
+        policy: Policy,
+        plan: TrainingPlan,
+        prompts: Sequence[PreparedPrompt],
+        evaluations: Evaluations | None,
     ) -> tuple[GrpoTrainer, StepRules]:
         rules = StepRules(
             ledger=self._ledger,
@@ -203,6 +285,7 @@ class _Session:
             artifact_root=self._start.artifact_root,
             reporter=self._reporter,
             advice=self._scorer,
+            evaluations=evaluations,
         )
         trainer = GrpoTrainer(
             policy=policy,
@@ -240,7 +323,7 @@ class _Session:
                 step=rollout.step,
                 trace_id=self._scorer.trace_id(rollout.step),
             )
-        for name in sorted(partly_applicable(rollout, self._weights) - self._warned_partly):
+        for name in sorted(partly_applicable(rollout) - self._warned_partly):
             self._warned_partly.add(name)
             self._reporter.log(
                 "warning",

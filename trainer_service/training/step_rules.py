@@ -37,6 +37,8 @@ class StepRecord(ABC):
     """What is known of the step under way; the trainer writes it, the rules read it."""
 
     def __init__(self) -> None:
+        self.owes_evaluation = False
+        """Whether the policy as it is now is to be evaluated, and was not yet."""
         self.begin()
 
     def begin(self) -> None:
@@ -69,6 +71,9 @@ class CommonStepRules(TrainerCallback, ABC):
     def method_metrics(self, seconds: float) -> Mapping[str, float]:
         """What the method tells of a step that took `seconds`."""
 
+    def after_step(self, step: int, model: Any) -> None:
+        """What the method does between this step and its checkpoint. Nothing, unless it says otherwise."""
+
     def method_reason_to_pause(self) -> str | None:
         """Why the method pauses the job after this step; None: it does not."""
         return None
@@ -100,11 +105,13 @@ class CommonStepRules(TrainerCallback, ABC):
                 parameter.grad = None
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         step = state.global_step
         self._reporter.append(StepCompleted(step, self._plan.total_steps, self._metrics()))
         self._note_skip(step)
+        self._note_pause(step)
+        self.after_step(step, kwargs["model"])
         self._note_pause(step)
         is_last = step >= self._plan.total_steps
         if is_last or (self.pause_reason is not None and self._plan.is_boundary(step)):

@@ -6,17 +6,23 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, Protocol
+
+from transformers import PreTrainedModel, TrainerControl, TrainerState, TrainingArguments
 
 from plaudit.types import metrics as names
-from plaudit.types.scoring import Failed
+from plaudit.types.scoring import NotApplicable
+from plaudit.types.texts import one_line
 from trainer_service.training.config import TrainingPlan
 from trainer_service.training.metrics import PolicyStatistics, rollout_metrics
 from trainer_service.training.reporting import RunReporter
-from trainer_service.training.samples import ScoredRollout
+from trainer_service.training.samples import ScoredRollout, describe_failed
 from trainer_service.training.step_rules import CommonStepRules, SkipCause, StepRecord
 
-_MESSAGE_LENGTH = 300
+UNSCORED_ROLLOUTS_TO_PAUSE: Final = 3
+"""Rollouts in a row of which nothing was scored, where no reward applied, after which the job pauses."""
+
+_MESSAGE_LENGTH: Final = 300
 """Characters of a server's message that are shown."""
 
 
@@ -58,6 +64,16 @@ class PauseAdvice(Protocol):
         """Why, for people; None: no reason."""
 
 
+class EvaluationSchedule(Protocol):
+    """When the policy is evaluated (`evaluations.py`)."""
+
+    def before_training(self, step: int, model: PreTrainedModel) -> None:
+        """Takes the evaluation that is due after `step`, where training begins, if one is."""
+
+    def after_step(self, step: int, model: PreTrainedModel, *, pauses: bool) -> None:
+        """Takes the evaluation that is due after `step`, if one is and the run does not pause there."""
+
+
 class StepRules(CommonStepRules):
     """The rules of grpo's steps."""
 
@@ -71,12 +87,26 @@ class StepRules(CommonStepRules):
         artifact_root: Path,
         reporter: RunReporter,
         advice: PauseAdvice,
+        evaluations: EvaluationSchedule | None = None,
     ) -> None:
         super().__init__(record=ledger, plan=plan, artifact_root=artifact_root, reporter=reporter)
         self._ledger = ledger
         self._reward_names = reward_names
         self._max_unscored_fraction = max_unscored_fraction
         self._advice = advice
+        self._evaluations = evaluations
+        self._unscored_steps: set[int] = set()
+        """Of the newest rollouts, those in a row of which nothing was scored."""
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self._evaluations is not None:
+            self._evaluations.before_training(state.global_step, kwargs["model"])
+
+    def after_step(self, step: int, model: PreTrainedModel) -> None:
+        if self._evaluations is not None:
+            self._evaluations.after_step(step, model, pauses=self.pause_reason is not None)
 
     def method_metrics(self, seconds: float) -> Mapping[str, float]:
         ledger, rollout = self._ledger, self._ledger.rollout
@@ -95,26 +125,45 @@ class StepRules(CommonStepRules):
         if (reason := self._advice.pause_reason()) is not None:
             return reason
         rollout = self._ledger.rollout
-        if (
-            rollout is not None
-            and rollout.finite
-            and rollout.rewards.failed_B.mean() > self._max_unscored_fraction
-        ):
+        if rollout is None or not rollout.finite:
+            return None
+        if rollout.rewards.failed_B.mean() > self._max_unscored_fraction:
             return (
                 f"{int(rollout.rewards.failed_B.sum())} of the {len(rollout.samples_B)} completions of step "
                 f"{rollout.step} could not be scored, more than max_unscored_fraction "
                 f"({self._max_unscored_fraction}) allows: {describe_failures(rollout)}"
             )
-        return None
+        return self._reason_without_scores(rollout)
+
+    def _reason_without_scores(self, rollout: ScoredRollout) -> str | None:
+        rewards = rollout.rewards
+        if not rewards.not_applicable_B.any() or not (rewards.failed_B | rewards.not_applicable_B).all():
+            self._unscored_steps.clear()
+            return None
+        self._unscored_steps.add(rollout.step)
+        if len(self._unscored_steps) < UNSCORED_ROLLOUTS_TO_PAUSE:
+            return None
+        unscored = "" if rewards.not_applicable_B.all() else ", and the others could not be scored"
+        return (
+            f"{UNSCORED_ROLLOUTS_TO_PAUSE} rollouts in a row taught nothing, the last of them that of step "
+            f"{rollout.step}: no reward applied to {int(rewards.not_applicable_B.sum())} of its "
+            f"{len(rollout.samples_B)} completions{unscored}; check the columns that the rewards read, or "
+            f"take rows to which one applies{describe_reasons(rollout)}"
+        )
 
 
 def describe_failures(rollout: ScoredRollout) -> str:
     """The most frequent failures of a rollout, for people."""
+    return describe_failed(rollout.scores_B, rollout.rewards.taught_names)
+
+
+def describe_reasons(rollout: ScoredRollout) -> str:
+    """The most frequent reasons for which rewards did not apply, for people; "" where servers gave none."""
     causes = Counter(
-        f"{name}: {scored.outcome.code} ({scored.outcome.message[:_MESSAGE_LENGTH]})"
+        f"{name} says: {one_line(outcome.reason, _MESSAGE_LENGTH)}"
         for scores in rollout.scores_B
         if scores is not None
-        for name, scored in scores.outcomes.items()
-        if isinstance(scored.outcome, Failed)
+        for name in rollout.rewards.taught_names
+        if isinstance(outcome := scores.outcomes[name].outcome, NotApplicable) and outcome.reason
     )
-    return "; ".join(f"{count} times {cause}" for cause, count in causes.most_common(3))
+    return "".join(f"; {cause}" for cause, _ in causes.most_common(3))

@@ -15,6 +15,7 @@ import torch
 from accelerate.utils import gather
 from datasets import Dataset
 from peft import PeftConfig
+from torch.nn.functional import pad
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.grpo_config import GRPOConfig
@@ -26,8 +27,10 @@ from plaudit.types.scoring import Completion, FinishReason
 from trainer_service.training.advantages import compute_advantages
 from trainer_service.training.checkpoints import CheckpointStore
 from trainer_service.training.config import GRADIENT_CHECKPOINTING_KWARGS, TrainingPlan
-from trainer_service.training.forward import token_log_probs
-from trainer_service.training.masking import LOSS_SCALE, Batch, mask_batch, micro_batches
+from trainer_service.training.forward import padded_rows, token_log_probs
+from trainer_service.training.forward_check import check_prompt_sharing
+from trainer_service.training.masking import LOSS_SCALE, Batch, mask_batch, micro_batches, order_rows
+from trainer_service.training.overrides import tiles_in_place
 from trainer_service.training.prompts import PreparedPrompt, decode_completion
 from trainer_service.training.rollout import FinishedRow, Rollout, RolloutSettings, RolloutStopped
 from trainer_service.training.run_trainer import RunTrainer
@@ -100,6 +103,7 @@ class GrpoTrainer(RunTrainer, GRPOTrainer):
         self._rollout_settings = policy.sampling(hyperparameters)
         self._pending = _PendingRollout(step=0, first_index=0, prompts_B=[])
         self._micro_batches: list[Batch] = []
+        self._ahead: tuple[torch.Tensor, torch.Tensor] | None = None
         self._policy_pass: tuple[torch.Tensor, torch.Tensor] = torch.empty(0), torch.empty(0)
         super().__init__(
             model=policy.model,
@@ -112,12 +116,29 @@ class GrpoTrainer(RunTrainer, GRPOTrainer):
             callbacks=[rules],
         )
         self._settle()
+        if args.gradient_checkpointing:
+            # As train() does, so that the check sees layers as they will run.
+            policy.model.activation_checkpointing_enable(GRADIENT_CHECKPOINTING_KWARGS)
+        self.prompt_sharing = check_prompt_sharing(
+            self.model_wrapped,
+            self.accelerator,
+            [p.token_ids for p in prompts],
+            policy.tokenizer.pad_token_id,
+        )
+        """Whether the completions of a group share one pass over their prompt, and why."""
         if policy.is_reference and self.ref_model is not None:
             # TRL has loaded the base model, and this policy starts elsewhere.
             self.ref_model.load_state_dict(policy.model.state_dict())
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> RunSampler:
         return RunSampler(self._plan, self._hyperparameters.seed)
+
+    def training_step(
+        self, model: torch.nn.Module, inputs: Any, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        with tiles_in_place(self.accelerator.device):
+            loss: torch.Tensor = super().training_step(model, inputs, num_items_in_batch)  # type: ignore[no-untyped-call]
+        return loss
 
     def _prepare_inputs(self, generation_batch: Any) -> Batch:
         plan = self._plan
@@ -126,7 +147,7 @@ class GrpoTrainer(RunTrainer, GRPOTrainer):
             self._metrics["train"].clear()
             batch = self._generate_and_score_completions(generation_batch)
             self._micro_batches = micro_batches(
-                batch, plan.accumulation_steps, self._hyperparameters.loss_type
+                batch, self._pending.order_B, plan.accumulation_steps, self._hyperparameters.loss_type
             )
         return self._micro_batches[self._step % plan.accumulation_steps]
 
@@ -193,6 +214,13 @@ class GrpoTrainer(RunTrainer, GRPOTrainer):
         for b in result.non_finite_rows:
             pending.non_finite.add(b)
             self._note_sample(FinishedRow(b, tuple(result.token_ids_B[b]), FinishReason.UNKNOWN))
+        pending.token_ids_B = result.token_ids_B
+        pending.order_B = order_rows(
+            prompt_ids,
+            [len(token_ids) for token_ids in result.token_ids_B],
+            self._hyperparameters.loss_type,
+            share_prompts=self.prompt_sharing.exact,
+        )
         pending.rollout_seconds = time.perf_counter() - began
         return result.token_ids_B, None
 
@@ -223,8 +251,10 @@ class GrpoTrainer(RunTrainer, GRPOTrainer):
     def _calculate_rewards(
         self, inputs: object, prompts: object, completions: object, completion_ids_list: object
     ) -> torch.Tensor:
-        began = time.perf_counter()
         pending = self._pending
+        if not pending.non_finite:
+            self._pass_ahead()
+        began = time.perf_counter()
         if pending.non_finite:
             # The step will be skipped whole: nothing is waited for, and what is under way is given up.
             sent = [s for b, s in pending.samples_by_row.items() if b not in pending.non_finite]
@@ -238,6 +268,22 @@ class GrpoTrainer(RunTrainer, GRPOTrainer):
         gathered: torch.Tensor = gather(rewards_BF)
         return gathered
 
+    def _pass_ahead(self) -> None:
+        """Has the policy score the first micro-batch now, while its rewards are computed elsewhere."""
+        pending = self._pending
+        rows = pending.order_B[: self._plan.micro_batch_size].tolist()
+        input_ids, mask, completion_width = padded_rows(
+            [pending.prompts_B[b].token_ids for b in rows],
+            [pending.token_ids_B[b] for b in rows],
+            self._rollout_settings.pad_token_id,
+            self.accelerator.device,
+        )
+        logps_BT, entropies_BT = self._score_tokens(
+            self.model_wrapped, input_ids, mask, completion_width, len(rows), with_entropy=True
+        )
+        assert entropies_BT is not None
+        self._ahead = logps_BT, entropies_BT
+
     def _get_per_token_logps_and_entropies(
         self,
         model: torch.nn.Module,
@@ -249,20 +295,45 @@ class GrpoTrainer(RunTrainer, GRPOTrainer):
         compute_aux_loss: bool = False,
         **_multimodal: None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
-        logps_BT, entropies_BT = token_log_probs(
+        logps_BT: torch.Tensor
+        entropies_BT: torch.Tensor | None
+        # Only the policy's passes ask for entropies; the loss comes next.
+        if compute_entropy and self._ahead is not None:
+            # Which completions would be scored was not known then.
+            hidden_BT = attention_mask[:, -logits_to_keep:] == 0
+            padding = (0, logits_to_keep - self._ahead[0].size(1))
+            logps_BT, entropies_BT = (pad(x_BT, padding).masked_fill(hidden_BT, 0.0) for x_BT in self._ahead)
+            self._ahead = None
+        else:
+            rows_per_pass = batch_size or len(input_ids)
+            logps_BT, entropies_BT = self._score_tokens(
+                model, input_ids, attention_mask, logits_to_keep, rows_per_pass, with_entropy=compute_entropy
+            )
+        if entropies_BT is not None:
+            self._policy_pass = logps_BT.detach(), entropies_BT.detach()
+        return logps_BT, entropies_BT, None
+
+    def _score_tokens(
+        self,
+        model: torch.nn.Module,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        completion_width: int,
+        rows_per_pass: int,
+        *,
+        with_entropy: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return token_log_probs(
             model,
             self.accelerator,
             input_ids,
             attention_mask,
-            logits_to_keep,
-            rows_per_pass=batch_size or len(input_ids),
+            completion_width,
+            rows_per_pass=rows_per_pass,
             with_positions=self._takes_positions,
-            with_entropy=compute_entropy,
+            with_entropy=with_entropy,
+            share_prompts=self.prompt_sharing.exact,
         )
-        if entropies_BT is not None:
-            # Only the policy's pass asks for entropies; the loss comes next.
-            self._policy_pass = logps_BT.detach(), entropies_BT.detach()
-        return logps_BT, entropies_BT, None
 
     def _compute_loss(self, model: torch.nn.Module, inputs: Batch) -> torch.Tensor:
         loss: torch.Tensor = super()._compute_loss(model, inputs) * inputs[LOSS_SCALE]  # type: ignore[no-untyped-call]
@@ -278,6 +349,8 @@ class _PendingRollout:
     first_index: int
     prompts_B: Sequence[PreparedPrompt]
     samples_by_row: dict[int, Sample] = field(default_factory=dict)
+    token_ids_B: Sequence[Sequence[int]] = ()
+    order_B: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     non_finite: set[int] = field(default_factory=set)
     scores_B: Sequence[CompletionScores | None] = field(default_factory=list)
     table: RewardTable = field(default_factory=lambda: tabulate([], {}))

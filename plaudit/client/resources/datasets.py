@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -10,13 +11,14 @@ from typing import Final
 from plaudit.client import _convert, models
 from plaudit.client._blocking import Blocking, blocking, blocking_iterator
 from plaudit.client._wire import Wire
-from plaudit.errors import InvalidArgumentError
+from plaudit.errors import InvalidArgumentError, UnavailableError
 from plaudit.gateway.v1 import dataset_service_pb2 as pb
 from plaudit.gateway.v1.dataset_service_pb2_grpc import DatasetServiceStub
 from plaudit.types.validation import shown
 
 _CHUNK_BYTES: Final = 256 * 1024
 _ROWS_PER_PAGE: Final = 100
+_BEING_COUNTED: Final = "TOKENS_BEING_COUNTED"
 _FORMATS_BY_ENDING: Final = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -130,6 +132,31 @@ class AsyncDatasets:
                 return
             request.page_token = page.next_page_token
 
+    async def token_statistics(
+        self, dataset_id: str, model: str, *, max_prompt_length: int | None = None, timeout: float = 900.0
+    ) -> models.TokenStatistics:
+        """How many tokens the prompts of a dataset have as a `model` reads them, chat template included, and
+        how many are above `max_prompt_length` (None: a job's default).
+
+        A trainer counts them, and keeps what was counted. Raises FailedPreconditionError where the model does
+        not take these prompts, and UnavailableError where no trainer is there, or counting takes longer than
+        `timeout` seconds.
+        """
+        request = _convert.carry(
+            pb.GetTokenStatisticsRequest,
+            {"dataset_id": dataset_id, "model": model, "max_prompt_length": max_prompt_length or 0},
+        )
+        give_up = time.monotonic() + timeout
+        while True:
+            try:
+                return _convert.token_statistics_from_proto(
+                    await self._wire.call_once(self._stub.GetTokenStatistics, request)
+                )
+            except UnavailableError as error:
+                if error.reason != _BEING_COUNTED or time.monotonic() > give_up:
+                    raise
+                await self._wire.pause(error.retry_after or 0.0)
+
     async def delete(self, dataset_id: str) -> None:
         """Deletes a dataset and its file."""
         await self._wire.call_once(
@@ -146,6 +173,7 @@ class Datasets(Blocking[AsyncDatasets]):
     get = blocking(AsyncDatasets.get)
     list = blocking_iterator(AsyncDatasets.list)
     rows = blocking_iterator(AsyncDatasets.rows)
+    token_statistics = blocking(AsyncDatasets.token_statistics)
     delete = blocking(AsyncDatasets.delete)
 
 

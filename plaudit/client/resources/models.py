@@ -10,7 +10,6 @@ from typing import Final
 
 from plaudit.client import _convert, models
 from plaudit.client._blocking import Blocking, blocking, blocking_iterator
-from plaudit.client._convert_models import model_from_proto
 from plaudit.client._downloads import download_files
 from plaudit.client._resuming import resumed
 from plaudit.client._wire import Wire
@@ -34,11 +33,11 @@ class AsyncModels:
         request = _convert.carry(pb.ListModelsRequest, {"page_size": 100, "job_id": job_id})
         async for page in self._wire.pages(self._stub.ListModels, request):
             for item in page.models:
-                yield model_from_proto(item)
+                yield _convert.model_from_proto(item)
 
     async def get(self, model_id: str) -> models.Model:
         """A model, by id; by name it is the final one of the newest job with that output name."""
-        return model_from_proto(
+        return _convert.model_from_proto(
             await self._wire.call(self._stub.GetModel, _convert.carry(pb.GetModelRequest, {"id": model_id}))
         )
 
@@ -50,7 +49,7 @@ class AsyncModels:
         request = _convert.carry(
             pb.ExportModelRequest, {"checkpoint": checkpoint, "form": form, "dtype": dtype}
         )
-        return model_from_proto(await self._wire.call(self._stub.ExportModel, request))
+        return _convert.model_from_proto(await self._wire.call(self._stub.ExportModel, request))
 
     async def wait(
         self,

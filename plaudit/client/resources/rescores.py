@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from plaudit.client import _convert, _convert_rescores, models
+from plaudit.client import _convert, models
 from plaudit.client._blocking import Blocking, blocking, blocking_iterator
 from plaudit.client._wire import Wire
 from plaudit.errors import DeadlineExceededError
@@ -40,34 +40,34 @@ class AsyncRescores:
         rescore; a lost answer is repeated by itself. Raises InvalidArgumentError with every wrong field at
         once.
         """
-        request = _convert_rescores.create_request(
+        request = _convert.rescore_request(
             job_id, rewards, from_step, to_step, request_id or str(uuid.uuid4())
         )
-        return _convert_rescores.rescore_from_proto(await self._wire.call(self._stub.CreateRescore, request))
+        return _convert.rescore_from_proto(await self._wire.call(self._stub.CreateRescore, request))
 
     async def get(self, rescore_id: str) -> models.Rescore:
         """A rescore as it stands."""
         request = _convert.carry(pb.GetRescoreRequest, {"id": rescore_id})
-        return _convert_rescores.rescore_from_proto(await self._wire.call(self._stub.GetRescore, request))
+        return _convert.rescore_from_proto(await self._wire.call(self._stub.GetRescore, request))
 
     async def list(self, job_id: str = "") -> AsyncIterator[models.Rescore]:
         """Rescores of a job ("": of all), newest first; pages are fetched as they are needed."""
         request = _convert.carry(pb.ListRescoresRequest, {"job_id": job_id, "page_size": 100})
         async for page in self._wire.pages(self._stub.ListRescores, request):
             for item in page.rescores:
-                yield _convert_rescores.rescore_from_proto(item)
+                yield _convert.rescore_from_proto(item)
 
     async def cancel(self, rescore_id: str) -> models.Rescore:
         """Stops a rescore; what it has scored stays."""
         request = _convert.carry(pb.CancelRescoreRequest, {"id": rescore_id})
-        return _convert_rescores.rescore_from_proto(await self._wire.call(self._stub.CancelRescore, request))
+        return _convert.rescore_from_proto(await self._wire.call(self._stub.CancelRescore, request))
 
     async def results(self, rescore_id: str) -> AsyncIterator[models.RescoreResult]:
         """What was scored so far, old and new, oldest step first; pages are fetched as they are needed."""
         request = _convert.carry(pb.ListRescoreResultsRequest, {"id": rescore_id, "page_size": 100})
         async for page in self._wire.pages(self._stub.ListRescoreResults, request):
             for item in page.results:
-                yield _convert_rescores.result_from_proto(item)
+                yield _convert.rescore_result_from_proto(item)
 
     async def wait(
         self,

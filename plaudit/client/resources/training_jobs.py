@@ -13,7 +13,6 @@ from google.protobuf.message import Message
 
 from plaudit.client import _convert, models
 from plaudit.client._blocking import Blocking, blocking, blocking_iterator
-from plaudit.client._convert_models import checkpoint_from_proto
 from plaudit.client._jobs import AsyncJob, Job
 from plaudit.client._resuming import SeenLines, resumed
 from plaudit.client._wire import Wire
@@ -233,9 +232,17 @@ class TrainingJobCalls(Generic[JobT]):
         )
         return _convert.series_from_proto(await self._wire.call(self._stub.GetTrainingJobMetrics, request))
 
-    async def completions(self, job_id: str, *, step: int = 0) -> AsyncIterator[models.ScoredCompletion]:
-        """Scored completions of a step (0: of all, newest first); pages are fetched as they are needed."""
-        request = _convert.carry(pb.ListCompletionsRequest, {"id": job_id, "step": step, "page_size": 100})
+    async def completions(
+        self, job_id: str, *, step: int = 0, evaluations: bool = False
+    ) -> AsyncIterator[models.ScoredCompletion]:
+        """Scored completions of a step (0: of all, newest first); pages are fetched as they are needed.
+
+        With `evaluations` those of evaluations, instead of those that were learnt from.
+        """
+        request = _convert.carry(
+            pb.ListCompletionsRequest,
+            {"id": job_id, "step": step, "page_size": 100, "evaluations": evaluations},
+        )
         async for page in self._wire.pages(self._stub.ListCompletions, request):
             for item in page.completions:
                 yield _convert.completion_from_proto(item)
@@ -247,7 +254,7 @@ class TrainingJobCalls(Generic[JobT]):
         )
         async for page in self._wire.pages(self._models.ListCheckpoints, request):
             for item in page.checkpoints:
-                yield checkpoint_from_proto(item)
+                yield _convert.checkpoint_from_proto(item)
 
     async def watch(
         self,

@@ -535,3 +535,97 @@ class DatasetRow(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DatasetRow: _TypeAlias = DatasetRow  # noqa: Y015
+
+@_typing.final
+class GetTokenStatisticsRequest(_message.Message):
+    """Asks how long a dataset's prompts are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATASET_ID_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    MAX_PROMPT_LENGTH_FIELD_NUMBER: _builtins.int
+    dataset_id: _builtins.str
+    """Dataset.id or Dataset.name."""
+    model: _builtins.str
+    """Model whose tokenizer and chat template count, as
+    TrainingJobSpec.base_model.
+    """
+    max_prompt_length: _builtins.int
+    """Tokens above which a job would shorten a prompt. 0: a job's default."""
+    def __init__(
+        self,
+        *,
+        dataset_id: _builtins.str = ...,
+        model: _builtins.str = ...,
+        max_prompt_length: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset_id", b"dataset_id", "max_prompt_length", b"max_prompt_length", "model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTokenStatisticsRequest: _TypeAlias = GetTokenStatisticsRequest  # noqa: Y015
+
+@_typing.final
+class TokenStatistics(_message.Message):
+    """Tokens of a dataset's prompts, chat template included."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    MIN_FIELD_NUMBER: _builtins.int
+    MEDIAN_FIELD_NUMBER: _builtins.int
+    P95_FIELD_NUMBER: _builtins.int
+    MAX_FIELD_NUMBER: _builtins.int
+    ABOVE_LIMIT_COUNT_FIELD_NUMBER: _builtins.int
+    TOO_LONG_COUNT_FIELD_NUMBER: _builtins.int
+    FIRST_TOO_LONG_ROW_FIELD_NUMBER: _builtins.int
+    MAX_PROMPT_LENGTH_FIELD_NUMBER: _builtins.int
+    MODEL_REVISION_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """Prompts."""
+    min: _builtins.int
+    """Tokens of the shortest."""
+    median: _builtins.float
+    """Median. Halves are possible."""
+    p95: _builtins.int
+    """95 % of the prompts have at most as many."""
+    max: _builtins.int
+    """Tokens of the longest."""
+    above_limit_count: _builtins.int
+    """Prompts above max_prompt_length, which a job would shorten."""
+    too_long_count: _builtins.int
+    """Of those, prompts that stay above it however much is cut, because of their
+    template and other turns: a job would be refused.
+    """
+    first_too_long_row: _builtins.int
+    """Number, from 0, of the first row of those. Unset: there is none."""
+    max_prompt_length: _builtins.int
+    """The limit that was counted against."""
+    model_revision: _builtins.str
+    """Version of the tokenizer: the hub's commit, or a digest of a folder's files."""
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        min: _builtins.int = ...,
+        median: _builtins.float = ...,
+        p95: _builtins.int = ...,
+        max: _builtins.int = ...,
+        above_limit_count: _builtins.int = ...,
+        too_long_count: _builtins.int = ...,
+        first_too_long_row: _builtins.int | None = ...,
+        max_prompt_length: _builtins.int = ...,
+        model_revision: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_too_long_row", b"_first_too_long_row", "first_too_long_row", b"first_too_long_row"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_too_long_row", b"_first_too_long_row", "above_limit_count", b"above_limit_count", "count", b"count", "first_too_long_row", b"first_too_long_row", "max", b"max", "max_prompt_length", b"max_prompt_length", "median", b"median", "min", b"min", "model_revision", b"model_revision", "p95", b"p95", "too_long_count", b"too_long_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__first_too_long_row: _TypeAlias = _typing.Literal["first_too_long_row"]  # noqa: Y015
+    _WhichOneofArgType__first_too_long_row: _TypeAlias = _typing.Literal["_first_too_long_row", b"_first_too_long_row"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_too_long_row) -> _WhichOneofReturnType__first_too_long_row | None: ...
+
+Global___TokenStatistics: _TypeAlias = TokenStatistics  # noqa: Y015

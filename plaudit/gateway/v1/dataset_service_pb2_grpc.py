@@ -74,6 +74,11 @@ class DatasetServiceStub:
                 request_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.DeleteDatasetRequest.SerializeToString,
                 response_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.DeleteDatasetResponse.FromString,
                 _registered_method=True)
+        self.GetTokenStatistics = channel.unary_unary(
+                '/plaudit.gateway.v1.DatasetService/GetTokenStatistics',
+                request_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.GetTokenStatisticsRequest.SerializeToString,
+                response_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.TokenStatistics.FromString,
+                _registered_method=True)
 
 
 class DatasetServiceServicer:
@@ -147,6 +152,17 @@ class DatasetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTokenStatistics(self, request, context):
+        """Counts the tokens of a dataset's prompts as a model reads them. Idempotent;
+        what was counted is kept. Errors: UNAVAILABLE (reason TOKENS_BEING_COUNTED,
+        with RetryInfo: it takes longer than a call, so ask again; reason
+        NO_TRAINER); FAILED_PRECONDITION (reason TOKENS_NOT_COUNTED: the model, or
+        its chat template, does not take these prompts).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DatasetServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -184,6 +200,11 @@ def add_DatasetServiceServicer_to_server(servicer, server):
                     servicer.DeleteDataset,
                     request_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.DeleteDatasetRequest.FromString,
                     response_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.DeleteDatasetResponse.SerializeToString,
+            ),
+            'GetTokenStatistics': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTokenStatistics,
+                    request_deserializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.GetTokenStatisticsRequest.FromString,
+                    response_serializer=plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.TokenStatistics.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -380,6 +401,33 @@ class DatasetService:
             '/plaudit.gateway.v1.DatasetService/DeleteDataset',
             plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.DeleteDatasetRequest.SerializeToString,
             plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.DeleteDatasetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTokenStatistics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plaudit.gateway.v1.DatasetService/GetTokenStatistics',
+            plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.GetTokenStatisticsRequest.SerializeToString,
+            plaudit_dot_gateway_dot_v1_dot_dataset__service__pb2.TokenStatistics.FromString,
             options,
             channel_credentials,
             insecure,

@@ -70,6 +70,13 @@ class DatasetServiceStub:
     """Deletes a dataset and its file. Errors: FAILED_PRECONDITION (reason IN_USE)
     while a job that is not over needs it, or where it ships with Plaudit.
     """
+    GetTokenStatistics: _grpc.UnaryUnaryMultiCallable[_dataset_service_pb2.GetTokenStatisticsRequest, _dataset_service_pb2.TokenStatistics]
+    """Counts the tokens of a dataset's prompts as a model reads them. Idempotent;
+    what was counted is kept. Errors: UNAVAILABLE (reason TOKENS_BEING_COUNTED,
+    with RetryInfo: it takes longer than a call, so ask again; reason
+    NO_TRAINER); FAILED_PRECONDITION (reason TOKENS_NOT_COUNTED: the model, or
+    its chat template, does not take these prompts).
+    """
 
 @_typing.type_check_only
 class DatasetServiceAsyncStub(DatasetServiceStub):
@@ -112,6 +119,13 @@ class DatasetServiceAsyncStub(DatasetServiceStub):
     DeleteDataset: _aio.UnaryUnaryMultiCallable[_dataset_service_pb2.DeleteDatasetRequest, _dataset_service_pb2.DeleteDatasetResponse]  # type: ignore[assignment]
     """Deletes a dataset and its file. Errors: FAILED_PRECONDITION (reason IN_USE)
     while a job that is not over needs it, or where it ships with Plaudit.
+    """
+    GetTokenStatistics: _aio.UnaryUnaryMultiCallable[_dataset_service_pb2.GetTokenStatisticsRequest, _dataset_service_pb2.TokenStatistics]  # type: ignore[assignment]
+    """Counts the tokens of a dataset's prompts as a model reads them. Idempotent;
+    what was counted is kept. Errors: UNAVAILABLE (reason TOKENS_BEING_COUNTED,
+    with RetryInfo: it takes longer than a call, so ask again; reason
+    NO_TRAINER); FAILED_PRECONDITION (reason TOKENS_NOT_COUNTED: the model, or
+    its chat template, does not take these prompts).
     """
 
 class DatasetServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -194,6 +208,19 @@ class DatasetServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_dataset_service_pb2.DeleteDatasetResponse, _abc.Awaitable[_dataset_service_pb2.DeleteDatasetResponse]]:
         """Deletes a dataset and its file. Errors: FAILED_PRECONDITION (reason IN_USE)
         while a job that is not over needs it, or where it ships with Plaudit.
+        """
+
+    @_abc_1.abstractmethod
+    def GetTokenStatistics(
+        self,
+        request: _dataset_service_pb2.GetTokenStatisticsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_dataset_service_pb2.TokenStatistics, _abc.Awaitable[_dataset_service_pb2.TokenStatistics]]:
+        """Counts the tokens of a dataset's prompts as a model reads them. Idempotent;
+        what was counted is kept. Errors: UNAVAILABLE (reason TOKENS_BEING_COUNTED,
+        with RetryInfo: it takes longer than a call, so ask again; reason
+        NO_TRAINER); FAILED_PRECONDITION (reason TOKENS_NOT_COUNTED: the model, or
+        its chat template, does not take these prompts).
         """
 
 def add_DatasetServiceServicer_to_server(servicer: DatasetServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

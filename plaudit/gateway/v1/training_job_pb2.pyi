@@ -124,6 +124,7 @@ class TrainingJob(_message.Message):
     REQUIRES_HEARTBEAT_FIELD_NUMBER: _builtins.int
     ALERTS_FIELD_NUMBER: _builtins.int
     CREATED_BY_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Output only. "job_" and a ULID, so that ids sort by age."""
     status: Global___TrainingJobStatus.ValueType
@@ -190,6 +191,12 @@ class TrainingJob(_message.Message):
         preflight are in preflight.
         """
 
+    @_builtins.property
+    def memory(self) -> Global___MemoryEstimate:
+        """Output only. What training takes in memory, by the trainer that it fits best;
+        once the run has loaded its model, by what that is. Unset: not known yet.
+        """
+
     def __init__(
         self,
         *,
@@ -212,14 +219,87 @@ class TrainingJob(_message.Message):
         requires_heartbeat: _builtins.bool = ...,
         alerts: _abc.Iterable[Global___JobAlert] | None = ...,
         created_by: _builtins.str = ...,
+        memory: Global___MemoryEstimate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "finished_at", b"finished_at", "preflight", b"preflight", "spec", b"spec", "started_at", b"started_at", "updated_at", b"updated_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "finished_at", b"finished_at", "memory", b"memory", "preflight", b"preflight", "spec", b"spec", "started_at", b"started_at", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alerts", b"alerts", "attempt", b"attempt", "created_at", b"created_at", "created_by", b"created_by", "current_step", b"current_step", "error", b"error", "finished_at", b"finished_at", "id", b"id", "latest_checkpoint_id", b"latest_checkpoint_id", "metrics", b"metrics", "model_id", b"model_id", "preflight", b"preflight", "requires_heartbeat", b"requires_heartbeat", "spec", b"spec", "started_at", b"started_at", "status", b"status", "status_detail", b"status_detail", "total_steps", b"total_steps", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alerts", b"alerts", "attempt", b"attempt", "created_at", b"created_at", "created_by", b"created_by", "current_step", b"current_step", "error", b"error", "finished_at", b"finished_at", "id", b"id", "latest_checkpoint_id", b"latest_checkpoint_id", "memory", b"memory", "metrics", b"metrics", "model_id", b"model_id", "preflight", b"preflight", "requires_heartbeat", b"requires_heartbeat", "spec", b"spec", "started_at", b"started_at", "status", b"status", "status_detail", b"status_detail", "total_steps", b"total_steps", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrainingJob: _TypeAlias = TrainingJob  # noqa: Y015
+
+@_typing.final
+class MemoryEstimate(_message.Message):
+    """What training needs in memory at its peak, by the job's limits: its longest
+    prompt, all completions as long as they may be. A pass of a micro-batch
+    (activations and logits) and a rollout come by turns; the rest is held all the
+    time. Sizes are in bytes.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_FIELD_NUMBER: _builtins.int
+    AVAILABLE_BYTES_FIELD_NUMBER: _builtins.int
+    WEIGHTS_BYTES_FIELD_NUMBER: _builtins.int
+    GRADIENTS_BYTES_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_BYTES_FIELD_NUMBER: _builtins.int
+    REFERENCE_BYTES_FIELD_NUMBER: _builtins.int
+    ACTIVATIONS_BYTES_FIELD_NUMBER: _builtins.int
+    LOGITS_BYTES_FIELD_NUMBER: _builtins.int
+    ROLLOUT_BYTES_FIELD_NUMBER: _builtins.int
+    MICRO_BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    LONGEST_ROW_FIELD_NUMBER: _builtins.int
+    NEEDED_BYTES_FIELD_NUMBER: _builtins.int
+    device: _builtins.str
+    """What trains, for example "cpu" or "NVIDIA H200"."""
+    available_bytes: _builtins.int
+    """Memory that it has."""
+    weights_bytes: _builtins.int
+    """The model, adapters included."""
+    gradients_bytes: _builtins.int
+    """A gradient of each weight that is trained."""
+    optimizer_bytes: _builtins.int
+    """Adam's two moments of each weight that is trained."""
+    reference_bytes: _builtins.int
+    """The frozen reference model. 0: none is loaded."""
+    activations_bytes: _builtins.int
+    """What a micro-batch keeps for its backward pass."""
+    logits_bytes: _builtins.int
+    """Logits of a micro-batch, as far as they are held at once."""
+    rollout_bytes: _builtins.int
+    """Keys and values of all completions of a rollout, and the logits they are
+    drawn by.
+    """
+    micro_batch_size: _builtins.int
+    """Rows of a pass for which it was reckoned."""
+    longest_row: _builtins.int
+    """Tokens of the longest row, prompt included."""
+    needed_bytes: _builtins.int
+    """The peak."""
+    def __init__(
+        self,
+        *,
+        device: _builtins.str = ...,
+        available_bytes: _builtins.int = ...,
+        weights_bytes: _builtins.int = ...,
+        gradients_bytes: _builtins.int = ...,
+        optimizer_bytes: _builtins.int = ...,
+        reference_bytes: _builtins.int = ...,
+        activations_bytes: _builtins.int = ...,
+        logits_bytes: _builtins.int = ...,
+        rollout_bytes: _builtins.int = ...,
+        micro_batch_size: _builtins.int = ...,
+        longest_row: _builtins.int = ...,
+        needed_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activations_bytes", b"activations_bytes", "available_bytes", b"available_bytes", "device", b"device", "gradients_bytes", b"gradients_bytes", "logits_bytes", b"logits_bytes", "longest_row", b"longest_row", "micro_batch_size", b"micro_batch_size", "needed_bytes", b"needed_bytes", "optimizer_bytes", b"optimizer_bytes", "reference_bytes", b"reference_bytes", "rollout_bytes", b"rollout_bytes", "weights_bytes", b"weights_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryEstimate: _TypeAlias = MemoryEstimate  # noqa: Y015
 
 @_typing.final
 class JobAlert(_message.Message):
@@ -409,7 +489,9 @@ class RewardBinding(_message.Message):
     reward: _builtins.str
     """Name of the reward on that server."""
     weight: _builtins.float
-    """Factor in the weighted sum; finite, not 0. Default 1."""
+    """Factor in the weighted sum; finite. Default 1. 0: the reward is held out,
+    that is scored and shown, and never taught.
+    """
     config_json: _builtins.str
     """Configuration for the reward as a JSON object, checked against its JSON
     Schema.
@@ -558,7 +640,9 @@ class PreflightReward(_message.Message):
     known_bad_mean: _builtins.float
     """Mean over the texts that the reward itself calls bad."""
     canary_mean: _builtins.float
-    """Mean over texts that say nothing: the empty one, ":", and their like."""
+    """Mean over completions that are no answer: the empty one, ":", the prompt
+    again, and their like.
+    """
     seconds_per_step: _builtins.float
     """Estimated time to score one step's completions, in seconds."""
     def __init__(

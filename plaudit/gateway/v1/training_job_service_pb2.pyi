@@ -619,7 +619,9 @@ Global___StatusChanged: _TypeAlias = StatusChanged  # noqa: Y015
 
 @_typing.final
 class StepMetrics(_message.Message):
-    """Metrics of one optimizer step."""
+    """Metrics of one optimizer step, or of an evaluation, whose names begin with
+    "eval" and which comes after those of its step.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -648,7 +650,7 @@ class StepMetrics(_message.Message):
     VALUES_FIELD_NUMBER: _builtins.int
     TOTAL_STEPS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
-    """Number of the step, from 1."""
+    """Number of the step, from 1; of an evaluation before the first step 0."""
     attempt: _builtins.int
     """Run that produced it. After a resume the newest attempt wins."""
     total_steps: _builtins.int
@@ -736,8 +738,8 @@ class Alert(_message.Message):
     EVIDENCE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """"policy_collapse", "length_explosion", "no_learning_signal",
-    "reward_failures", "reward_protocol_errors", "reward_hacking", "kl_blowup",
-    "non_finite", each as JobAlert.kind; "export_failed"; or, with step 0,
+    "reward_failures", "reward_protocol_errors", "reward_hacking",
+    "reward_fooled", "kl_blowup", "non_finite", each as JobAlert.kind; "export_failed"; or, with step 0,
     PreflightFinding.kind.
     """
     severity: _builtins.str
@@ -924,6 +926,7 @@ class ListCompletionsRequest(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    EVALUATIONS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """TrainingJob.id."""
     step: _builtins.int
@@ -932,6 +935,11 @@ class ListCompletionsRequest(_message.Message):
     """Most completions to return. 0: 50. Above 500: 500."""
     page_token: _builtins.str
     """next_page_token of the previous page."""
+    evaluations: _builtins.bool
+    """Completions of evaluations, which answer held-out prompts, instead of those
+    that were sampled to learn from. Their step is the one after which the
+    policy was evaluated, 0 before the first one; none has an advantage.
+    """
     def __init__(
         self,
         *,
@@ -939,10 +947,11 @@ class ListCompletionsRequest(_message.Message):
         step: _builtins.int = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        evaluations: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "page_size", b"page_size", "page_token", b"page_token", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluations", b"evaluations", "id", b"id", "page_size", b"page_size", "page_token", b"page_token", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1172,22 +1172,60 @@ class ScoreOnceResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
+    NEEDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___Result]:
         """One per (completion, reward)."""
+
+    @_builtins.property
+    def needs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardNeeds]:
+        """What the selected rewards need under their configs, where the batch has no
+        groups. A server that leaves a reward out needs what its description says.
+        """
 
     def __init__(
         self,
         *,
         results: _abc.Iterable[Global___Result] | None = ...,
+        needs: _abc.Iterable[Global___RewardNeeds] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["needs", b"needs", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScoreOnceResponse: _TypeAlias = ScoreOnceResponse  # noqa: Y015
+
+@_typing.final
+class RewardNeeds(_message.Message):
+    """What a selected reward needs under its config."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    REQUIRED_COLUMNS_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """RewardSelection.key."""
+    @_builtins.property
+    def required_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Dataset columns that PromptGroup.columns must hold; Reward.required_columns
+        cannot tell those that depend on the config.
+        """
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        required_columns: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "required_columns", b"required_columns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RewardNeeds: _TypeAlias = RewardNeeds  # noqa: Y015
 
 @_typing.final
 class MakeExamplesRequest(_message.Message):

@@ -93,8 +93,8 @@ class RewardServiceStub:
     For trying a server out, for tests and for clients that cannot stream.
     With a batch that has no groups nothing is scored: the server checks the
     selected rewards and their configs, as it does when a session opens, and
-    answers without results. That is how a config is checked when a job is
-    submitted. A server that refuses such a batch names fields of `batch` alone
+    answers without results, with what the rewards need. That is how a config is
+    checked when a job is submitted. A server that refuses such a batch names fields of `batch` alone
     as wrong where the rewards are right.
     Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once, as
     `rewards[0].config.tag`); UNAVAILABLE with RetryInfo where a config cannot
@@ -173,8 +173,8 @@ class RewardServiceAsyncStub(RewardServiceStub):
     For trying a server out, for tests and for clients that cannot stream.
     With a batch that has no groups nothing is scored: the server checks the
     selected rewards and their configs, as it does when a session opens, and
-    answers without results. That is how a config is checked when a job is
-    submitted. A server that refuses such a batch names fields of `batch` alone
+    answers without results, with what the rewards need. That is how a config is
+    checked when a job is submitted. A server that refuses such a batch names fields of `batch` alone
     as wrong where the rewards are right.
     Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once, as
     `rewards[0].config.tag`); UNAVAILABLE with RetryInfo where a config cannot
@@ -268,8 +268,8 @@ class RewardServiceServicer(metaclass=_abc_1.ABCMeta):
         For trying a server out, for tests and for clients that cannot stream.
         With a batch that has no groups nothing is scored: the server checks the
         selected rewards and their configs, as it does when a session opens, and
-        answers without results. That is how a config is checked when a job is
-        submitted. A server that refuses such a batch names fields of `batch` alone
+        answers without results, with what the rewards need. That is how a config is
+        checked when a job is submitted. A server that refuses such a batch names fields of `batch` alone
         as wrong where the rewards are right.
         Errors: INVALID_ARGUMENT (BadRequest, every wrong field at once, as
         `rewards[0].config.tag`); UNAVAILABLE with RetryInfo where a config cannot

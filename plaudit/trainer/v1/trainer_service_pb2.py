@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(plaudit/trainer/v1/trainer_service.proto\x12\x12plaudit.trainer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\")\n\x08RunError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x17\n\x15GetTrainerInfoRequest\"\xa5\x01\n\x16GetTrainerInfoResponse\x12\x17\n\x0ftrainer_version\x18\x01 \x01(\t\x12+\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x1a.plaudit.trainer.v1.Device\x12\x1b\n\x13max_concurrent_runs\x18\x03 \x01(\r\x12\x14\n\x0cquantization\x18\x04 \x01(\x08\x12\x12\n\ntrainer_id\x18\x05 \x01(\t\",\n\x06\x44\x65vice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\"m\n\x0fStartRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x11\n\tspec_json\x18\x04 \x01(\t\x12\x16\n\x0e\x63heckpoint_uri\x18\x05 \x01(\t\"8\n\x10StartRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.plaudit.trainer.v1.Run\"\xe1\x01\n\x03Run\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12+\n\x05state\x18\x04 \x01(\x0e\x32\x1c.plaudit.trainer.v1.RunState\x12\x0c\n\x04step\x18\x05 \x01(\x04\x12\x15\n\rlast_sequence\x18\x06 \x01(\x04\x12+\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x1c.plaudit.trainer.v1.RunError\x12\x15\n\rstatus_detail\x18\x08 \x01(\t\x12\x13\n\x0btotal_steps\x18\t \x01(\x04\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"6\n\x0eGetRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.plaudit.trainer.v1.Run\"\x11\n\x0fListRunsRequest\"9\n\x10ListRunsResponse\x12%\n\x04runs\x18\x01 \x03(\x0b\x32\x17.plaudit.trainer.v1.Run\"!\n\x0fPauseRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"8\n\x10PauseRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.plaudit.trainer.v1.Run\"L\n\x10\x43\x61ncelRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"9\n\x11\x43\x61ncelRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.plaudit.trainer.v1.Run\"@\n\x16StreamRunEventsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"\xdf\x04\n\x17StreamRunEventsResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12.\n\nevent_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12<\n\rstate_changed\x18\x03 \x01(\x0b\x32#.plaudit.trainer.v1.RunStateChangedH\x00\x12;\n\x0estep_completed\x18\x04 \x01(\x0b\x32!.plaudit.trainer.v1.StepCompletedH\x00\x12?\n\x10\x63heckpoint_saved\x18\x05 \x01(\x0b\x32#.plaudit.trainer.v1.CheckpointSavedH\x00\x12/\n\x08log_line\x18\x06 \x01(\x0b\x32\x1b.plaudit.trainer.v1.LogLineH\x00\x12\x45\n\x13\x63ompletions_written\x18\x07 \x01(\x0b\x32&.plaudit.trainer.v1.CompletionsWrittenH\x00\x12\x43\n\x12\x63heckpoint_removed\x18\x08 \x01(\x0b\x32%.plaudit.trainer.v1.CheckpointRemovedH\x00\x12\x43\n\x12preflight_finished\x18\t \x01(\x0b\x32%.plaudit.trainer.v1.PreflightFinishedH\x00\x12;\n\x0emodel_exported\x18\n \x01(\x0b\x32!.plaudit.trainer.v1.ModelExportedH\x00\x42\x07\n\x05\x65vent\"{\n\x0fRunStateChanged\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.plaudit.trainer.v1.RunState\x12+\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1c.plaudit.trainer.v1.RunError\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xa3\x01\n\rStepCompleted\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x02 \x01(\x04\x12?\n\x07metrics\x18\x03 \x03(\x0b\x32..plaudit.trainer.v1.StepCompleted.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"P\n\x0f\x43heckpointSaved\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06sha256\x18\x04 \x01(\t\".\n\x11\x43heckpointRemoved\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0b\n\x03uri\x18\x02 \x01(\t\"f\n\x12\x43ompletionsWritten\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x11\n\trow_count\x18\x03 \x01(\x04\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x0e\n\x06sha256\x18\x05 \x01(\t\"\"\n\x10\x44\x65leteRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"\x13\n\x11\x44\x65leteRunResponse\"\x1e\n\x07LogLine\x12\x13\n\x0brecord_json\x18\x01 \x01(\t\"(\n\x11PreflightFinished\x12\x13\n\x0breport_json\x18\x01 \x01(\t\"|\n\rModelExported\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x30\n\x05model\x18\x02 \x01(\x0b\x32!.plaudit.trainer.v1.ExportedModel\x12+\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1c.plaudit.trainer.v1.RunError\"g\n\rExportedModel\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05\x64type\x18\x03 \x01(\t\x12,\n\x05\x66iles\x18\x04 \x03(\x0b\x32\x1d.plaudit.trainer.v1.ModelFile\"=\n\tModelFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"\x85\x01\n\x17\x45xportCheckpointRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tspec_json\x18\x02 \x01(\t\x12\x16\n\x0e\x63heckpoint_uri\x18\x03 \x01(\t\x12\x12\n\ntarget_uri\x18\x04 \x01(\t\x12\x0c\n\x04\x66orm\x18\x05 \x01(\t\x12\r\n\x05\x64type\x18\x06 \x01(\t\"\x9e\x01\n\x18\x45xportCheckpointResponse\x12\x32\n\x05model\x18\x01 \x01(\x0b\x32!.plaudit.trainer.v1.ExportedModelH\x00\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1c.plaudit.trainer.v1.RunErrorH\x00\x12\x15\n\rstatus_detail\x18\x03 \x01(\tB\x08\n\x06result*\xe3\x01\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12RUN_STATE_STARTING\x10\x01\x12\x15\n\x11RUN_STATE_RUNNING\x10\x02\x12\x15\n\x11RUN_STATE_PAUSING\x10\x03\x12\x14\n\x10RUN_STATE_PAUSED\x10\x04\x12\x18\n\x14RUN_STATE_CANCELLING\x10\x05\x12\x17\n\x13RUN_STATE_CANCELLED\x10\x06\x12\x17\n\x13RUN_STATE_COMPLETED\x10\x07\x12\x14\n\x10RUN_STATE_FAILED\x10\x08\x32\xe0\x06\n\x0eTrainerService\x12g\n\x0eGetTrainerInfo\x12).plaudit.trainer.v1.GetTrainerInfoRequest\x1a*.plaudit.trainer.v1.GetTrainerInfoResponse\x12U\n\x08StartRun\x12#.plaudit.trainer.v1.StartRunRequest\x1a$.plaudit.trainer.v1.StartRunResponse\x12O\n\x06GetRun\x12!.plaudit.trainer.v1.GetRunRequest\x1a\".plaudit.trainer.v1.GetRunResponse\x12U\n\x08ListRuns\x12#.plaudit.trainer.v1.ListRunsRequest\x1a$.plaudit.trainer.v1.ListRunsResponse\x12U\n\x08PauseRun\x12#.plaudit.trainer.v1.PauseRunRequest\x1a$.plaudit.trainer.v1.PauseRunResponse\x12X\n\tCancelRun\x12$.plaudit.trainer.v1.CancelRunRequest\x1a%.plaudit.trainer.v1.CancelRunResponse\x12l\n\x0fStreamRunEvents\x12*.plaudit.trainer.v1.StreamRunEventsRequest\x1a+.plaudit.trainer.v1.StreamRunEventsResponse0\x01\x12X\n\tDeleteRun\x12$.plaudit.trainer.v1.DeleteRunRequest\x1a%.plaudit.trainer.v1.DeleteRunResponse\x12m\n\x10\x45xportCheckpoint\x12+.plaudit.trainer.v1.ExportCheckpointRequest\x1a,.plaudit.trainer.v1.ExportCheckpointResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(plaudit/trainer/v1/trainer_service.proto\x12\x12plaudit.trainer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\")\n\x08RunError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x17\n\x15GetTrainerInfoRequest\"\xa5\x01\n\x16GetTrainerInfoResponse\x12\x17\n\x0ftrainer_version\x18\x01 \x01(\t\x12+\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x1a.plaudit.trainer.v1.Device\x12\x1b\n\x13max_concurrent_runs\x18\x03 \x01(\r\x12\x14\n\x0cquantization\x18\x04 \x01(\x08\x12\x12\n\ntrainer_id\x18\x05 \x01(\t\",\n\x06\x44\x65vice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\"m\n\x0fStartRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x11\n\tspec_json\x18\x04 \x01(\t\x12\x16\n\x0e\x63heckpoint_uri\x18\x05 \x01(\t\"8\n\x10StartRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.plaudit.trainer.v1.Run\"\xe1\x01\n\x03Run\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12+\n\x05state\x18\x04 \x01(\x0e\x32\x1c.plaudit.trainer.v1.RunState\x12\x0c\n\x04step\x18\x05 \x01(\x04\x12\x15\n\rlast_sequence\x18\x06 \x01(\x04\x12+\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x1c.plaudit.trainer.v1.RunError\x12\x15\n\rstatus_detail\x18\x08 \x01(\t\x12\x13\n\x0btotal_steps\x18\t \x01(\x04\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"6\n\x0eGetRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.plaudit.trainer.v1.Run\"\x11\n\x0fListRunsRequest\"9\n\x10ListRunsResponse\x12%\n\x04runs\x18\x01 \x03(\x0b\x32\x17.plaudit.trainer.v1.Run\"!\n\x0fPauseRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"8\n\x10PauseRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.plaudit.trainer.v1.Run\"L\n\x10\x43\x61ncelRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"9\n\x11\x43\x61ncelRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.plaudit.trainer.v1.Run\"@\n\x16StreamRunEventsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"\xe7\x05\n\x17StreamRunEventsResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12.\n\nevent_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12<\n\rstate_changed\x18\x03 \x01(\x0b\x32#.plaudit.trainer.v1.RunStateChangedH\x00\x12;\n\x0estep_completed\x18\x04 \x01(\x0b\x32!.plaudit.trainer.v1.StepCompletedH\x00\x12?\n\x10\x63heckpoint_saved\x18\x05 \x01(\x0b\x32#.plaudit.trainer.v1.CheckpointSavedH\x00\x12/\n\x08log_line\x18\x06 \x01(\x0b\x32\x1b.plaudit.trainer.v1.LogLineH\x00\x12\x45\n\x13\x63ompletions_written\x18\x07 \x01(\x0b\x32&.plaudit.trainer.v1.CompletionsWrittenH\x00\x12\x43\n\x12\x63heckpoint_removed\x18\x08 \x01(\x0b\x32%.plaudit.trainer.v1.CheckpointRemovedH\x00\x12\x43\n\x12preflight_finished\x18\t \x01(\x0b\x32%.plaudit.trainer.v1.PreflightFinishedH\x00\x12;\n\x0emodel_exported\x18\n \x01(\x0b\x32!.plaudit.trainer.v1.ModelExportedH\x00\x12\x45\n\x13\x65valuation_finished\x18\x0b \x01(\x0b\x32&.plaudit.trainer.v1.EvaluationFinishedH\x00\x12?\n\x10memory_estimated\x18\x0c \x01(\x0b\x32#.plaudit.trainer.v1.MemoryEstimatedH\x00\x42\x07\n\x05\x65vent\"{\n\x0fRunStateChanged\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.plaudit.trainer.v1.RunState\x12+\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1c.plaudit.trainer.v1.RunError\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xa3\x01\n\rStepCompleted\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x02 \x01(\x04\x12?\n\x07metrics\x18\x03 \x03(\x0b\x32..plaudit.trainer.v1.StepCompleted.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"P\n\x0f\x43heckpointSaved\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06sha256\x18\x04 \x01(\t\".\n\x11\x43heckpointRemoved\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0b\n\x03uri\x18\x02 \x01(\t\"f\n\x12\x43ompletionsWritten\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x11\n\trow_count\x18\x03 \x01(\x04\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x0e\n\x06sha256\x18\x05 \x01(\t\"\xd5\x01\n\x12\x45valuationFinished\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x44\n\x07metrics\x18\x02 \x03(\x0b\x32\x33.plaudit.trainer.v1.EvaluationFinished.MetricsEntry\x12;\n\x0b\x63ompletions\x18\x03 \x01(\x0b\x32&.plaudit.trainer.v1.CompletionsWritten\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\"\n\x10\x44\x65leteRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"\x13\n\x11\x44\x65leteRunResponse\"\x1e\n\x07LogLine\x12\x13\n\x0brecord_json\x18\x01 \x01(\t\"(\n\x11PreflightFinished\x12\x13\n\x0breport_json\x18\x01 \x01(\t\"(\n\x0fMemoryEstimated\x12\x15\n\restimate_json\x18\x01 \x01(\t\"|\n\rModelExported\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x30\n\x05model\x18\x02 \x01(\x0b\x32!.plaudit.trainer.v1.ExportedModel\x12+\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1c.plaudit.trainer.v1.RunError\"g\n\rExportedModel\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05\x64type\x18\x03 \x01(\t\x12,\n\x05\x66iles\x18\x04 \x03(\x0b\x32\x1d.plaudit.trainer.v1.ModelFile\"=\n\tModelFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"\x85\x01\n\x17\x45xportCheckpointRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tspec_json\x18\x02 \x01(\t\x12\x16\n\x0e\x63heckpoint_uri\x18\x03 \x01(\t\x12\x12\n\ntarget_uri\x18\x04 \x01(\t\x12\x0c\n\x04\x66orm\x18\x05 \x01(\t\x12\r\n\x05\x64type\x18\x06 \x01(\t\"\x9e\x01\n\x18\x45xportCheckpointResponse\x12\x32\n\x05model\x18\x01 \x01(\x0b\x32!.plaudit.trainer.v1.ExportedModelH\x00\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1c.plaudit.trainer.v1.RunErrorH\x00\x12\x15\n\rstatus_detail\x18\x03 \x01(\tB\x08\n\x06result\"h\n\x0f\x43heckRunRequest\x12\x12\n\nbase_model\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x1c\n\x14hyperparameters_json\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x61taset_uri\x18\x04 \x01(\t\"\x84\x01\n\x10\x43heckRunResponse\x12\x15\n\restimate_json\x18\x01 \x01(\t\x12\x16\n\x0eunknown_reason\x18\x02 \x01(\t\x12/\n\tobstacles\x18\x03 \x03(\x0b\x32\x1c.plaudit.trainer.v1.Obstacle\x12\x10\n\x08warnings\x18\x04 \x03(\t\"*\n\x08Obstacle\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x83\x01\n\x12\x43ountTokensRequest\x12\x12\n\nbase_model\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x61taset_uri\x18\x02 \x01(\t\x12\x16\n\x0e\x64\x61taset_sha256\x18\x03 \x01(\t\x12\x11\n\trow_count\x18\x04 \x01(\x04\x12\x19\n\x11max_prompt_length\x18\x05 \x01(\r\"\x89\x01\n\x13\x43ountTokensResponse\x12\x39\n\nstatistics\x18\x01 \x01(\x0b\x32#.plaudit.trainer.v1.TokenStatisticsH\x00\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1c.plaudit.trainer.v1.RunErrorH\x00\x42\x08\n\x06result\"\xf5\x01\n\x0fTokenStatistics\x12\r\n\x05\x63ount\x18\x01 \x01(\x04\x12\x0b\n\x03min\x18\x02 \x01(\r\x12\x0e\n\x06median\x18\x03 \x01(\x01\x12\x0b\n\x03p95\x18\x04 \x01(\r\x12\x0b\n\x03max\x18\x05 \x01(\r\x12\x19\n\x11\x61\x62ove_limit_count\x18\x06 \x01(\x04\x12\x16\n\x0etoo_long_count\x18\x07 \x01(\x04\x12\x1f\n\x12\x66irst_too_long_row\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x11max_prompt_length\x18\t \x01(\r\x12\x16\n\x0emodel_revision\x18\n \x01(\tB\x15\n\x13_first_too_long_row*\xe3\x01\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12RUN_STATE_STARTING\x10\x01\x12\x15\n\x11RUN_STATE_RUNNING\x10\x02\x12\x15\n\x11RUN_STATE_PAUSING\x10\x03\x12\x14\n\x10RUN_STATE_PAUSED\x10\x04\x12\x18\n\x14RUN_STATE_CANCELLING\x10\x05\x12\x17\n\x13RUN_STATE_CANCELLED\x10\x06\x12\x17\n\x13RUN_STATE_COMPLETED\x10\x07\x12\x14\n\x10RUN_STATE_FAILED\x10\x08\x32\x97\x08\n\x0eTrainerService\x12g\n\x0eGetTrainerInfo\x12).plaudit.trainer.v1.GetTrainerInfoRequest\x1a*.plaudit.trainer.v1.GetTrainerInfoResponse\x12U\n\x08StartRun\x12#.plaudit.trainer.v1.StartRunRequest\x1a$.plaudit.trainer.v1.StartRunResponse\x12O\n\x06GetRun\x12!.plaudit.trainer.v1.GetRunRequest\x1a\".plaudit.trainer.v1.GetRunResponse\x12U\n\x08ListRuns\x12#.plaudit.trainer.v1.ListRunsRequest\x1a$.plaudit.trainer.v1.ListRunsResponse\x12U\n\x08PauseRun\x12#.plaudit.trainer.v1.PauseRunRequest\x1a$.plaudit.trainer.v1.PauseRunResponse\x12X\n\tCancelRun\x12$.plaudit.trainer.v1.CancelRunRequest\x1a%.plaudit.trainer.v1.CancelRunResponse\x12l\n\x0fStreamRunEvents\x12*.plaudit.trainer.v1.StreamRunEventsRequest\x1a+.plaudit.trainer.v1.StreamRunEventsResponse0\x01\x12X\n\tDeleteRun\x12$.plaudit.trainer.v1.DeleteRunRequest\x1a%.plaudit.trainer.v1.DeleteRunResponse\x12m\n\x10\x45xportCheckpoint\x12+.plaudit.trainer.v1.ExportCheckpointRequest\x1a,.plaudit.trainer.v1.ExportCheckpointResponse\x12U\n\x08\x43heckRun\x12#.plaudit.trainer.v1.CheckRunRequest\x1a$.plaudit.trainer.v1.CheckRunResponse\x12^\n\x0b\x43ountTokens\x12&.plaudit.trainer.v1.CountTokensRequest\x1a\'.plaudit.trainer.v1.CountTokensResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STEPCOMPLETED_METRICSENTRY']._loaded_options = None
   _globals['_STEPCOMPLETED_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_RUNSTATE']._serialized_start=3129
-  _globals['_RUNSTATE']._serialized_end=3356
+  _globals['_EVALUATIONFINISHED_METRICSENTRY']._loaded_options = None
+  _globals['_EVALUATIONFINISHED_METRICSENTRY']._serialized_options = b'8\001'
+  _globals['_RUNSTATE']._serialized_start=4330
+  _globals['_RUNSTATE']._serialized_end=4557
   _globals['_RUNERROR']._serialized_start=129
   _globals['_RUNERROR']._serialized_end=170
   _globals['_GETTRAINERINFOREQUEST']._serialized_start=172
@@ -70,37 +72,55 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STREAMRUNEVENTSREQUEST']._serialized_start=1205
   _globals['_STREAMRUNEVENTSREQUEST']._serialized_end=1269
   _globals['_STREAMRUNEVENTSRESPONSE']._serialized_start=1272
-  _globals['_STREAMRUNEVENTSRESPONSE']._serialized_end=1879
-  _globals['_RUNSTATECHANGED']._serialized_start=1881
-  _globals['_RUNSTATECHANGED']._serialized_end=2004
-  _globals['_STEPCOMPLETED']._serialized_start=2007
-  _globals['_STEPCOMPLETED']._serialized_end=2170
-  _globals['_STEPCOMPLETED_METRICSENTRY']._serialized_start=2124
-  _globals['_STEPCOMPLETED_METRICSENTRY']._serialized_end=2170
-  _globals['_CHECKPOINTSAVED']._serialized_start=2172
-  _globals['_CHECKPOINTSAVED']._serialized_end=2252
-  _globals['_CHECKPOINTREMOVED']._serialized_start=2254
-  _globals['_CHECKPOINTREMOVED']._serialized_end=2300
-  _globals['_COMPLETIONSWRITTEN']._serialized_start=2302
-  _globals['_COMPLETIONSWRITTEN']._serialized_end=2404
-  _globals['_DELETERUNREQUEST']._serialized_start=2406
-  _globals['_DELETERUNREQUEST']._serialized_end=2440
-  _globals['_DELETERUNRESPONSE']._serialized_start=2442
-  _globals['_DELETERUNRESPONSE']._serialized_end=2461
-  _globals['_LOGLINE']._serialized_start=2463
-  _globals['_LOGLINE']._serialized_end=2493
-  _globals['_PREFLIGHTFINISHED']._serialized_start=2495
-  _globals['_PREFLIGHTFINISHED']._serialized_end=2535
-  _globals['_MODELEXPORTED']._serialized_start=2537
-  _globals['_MODELEXPORTED']._serialized_end=2661
-  _globals['_EXPORTEDMODEL']._serialized_start=2663
-  _globals['_EXPORTEDMODEL']._serialized_end=2766
-  _globals['_MODELFILE']._serialized_start=2768
-  _globals['_MODELFILE']._serialized_end=2829
-  _globals['_EXPORTCHECKPOINTREQUEST']._serialized_start=2832
-  _globals['_EXPORTCHECKPOINTREQUEST']._serialized_end=2965
-  _globals['_EXPORTCHECKPOINTRESPONSE']._serialized_start=2968
-  _globals['_EXPORTCHECKPOINTRESPONSE']._serialized_end=3126
-  _globals['_TRAINERSERVICE']._serialized_start=3359
-  _globals['_TRAINERSERVICE']._serialized_end=4223
+  _globals['_STREAMRUNEVENTSRESPONSE']._serialized_end=2015
+  _globals['_RUNSTATECHANGED']._serialized_start=2017
+  _globals['_RUNSTATECHANGED']._serialized_end=2140
+  _globals['_STEPCOMPLETED']._serialized_start=2143
+  _globals['_STEPCOMPLETED']._serialized_end=2306
+  _globals['_STEPCOMPLETED_METRICSENTRY']._serialized_start=2260
+  _globals['_STEPCOMPLETED_METRICSENTRY']._serialized_end=2306
+  _globals['_CHECKPOINTSAVED']._serialized_start=2308
+  _globals['_CHECKPOINTSAVED']._serialized_end=2388
+  _globals['_CHECKPOINTREMOVED']._serialized_start=2390
+  _globals['_CHECKPOINTREMOVED']._serialized_end=2436
+  _globals['_COMPLETIONSWRITTEN']._serialized_start=2438
+  _globals['_COMPLETIONSWRITTEN']._serialized_end=2540
+  _globals['_EVALUATIONFINISHED']._serialized_start=2543
+  _globals['_EVALUATIONFINISHED']._serialized_end=2756
+  _globals['_EVALUATIONFINISHED_METRICSENTRY']._serialized_start=2260
+  _globals['_EVALUATIONFINISHED_METRICSENTRY']._serialized_end=2306
+  _globals['_DELETERUNREQUEST']._serialized_start=2758
+  _globals['_DELETERUNREQUEST']._serialized_end=2792
+  _globals['_DELETERUNRESPONSE']._serialized_start=2794
+  _globals['_DELETERUNRESPONSE']._serialized_end=2813
+  _globals['_LOGLINE']._serialized_start=2815
+  _globals['_LOGLINE']._serialized_end=2845
+  _globals['_PREFLIGHTFINISHED']._serialized_start=2847
+  _globals['_PREFLIGHTFINISHED']._serialized_end=2887
+  _globals['_MEMORYESTIMATED']._serialized_start=2889
+  _globals['_MEMORYESTIMATED']._serialized_end=2929
+  _globals['_MODELEXPORTED']._serialized_start=2931
+  _globals['_MODELEXPORTED']._serialized_end=3055
+  _globals['_EXPORTEDMODEL']._serialized_start=3057
+  _globals['_EXPORTEDMODEL']._serialized_end=3160
+  _globals['_MODELFILE']._serialized_start=3162
+  _globals['_MODELFILE']._serialized_end=3223
+  _globals['_EXPORTCHECKPOINTREQUEST']._serialized_start=3226
+  _globals['_EXPORTCHECKPOINTREQUEST']._serialized_end=3359
+  _globals['_EXPORTCHECKPOINTRESPONSE']._serialized_start=3362
+  _globals['_EXPORTCHECKPOINTRESPONSE']._serialized_end=3520
+  _globals['_CHECKRUNREQUEST']._serialized_start=3522
+  _globals['_CHECKRUNREQUEST']._serialized_end=3626
+  _globals['_CHECKRUNRESPONSE']._serialized_start=3629
+  _globals['_CHECKRUNRESPONSE']._serialized_end=3761
+  _globals['_OBSTACLE']._serialized_start=3763
+  _globals['_OBSTACLE']._serialized_end=3805
+  _globals['_COUNTTOKENSREQUEST']._serialized_start=3808
+  _globals['_COUNTTOKENSREQUEST']._serialized_end=3939
+  _globals['_COUNTTOKENSRESPONSE']._serialized_start=3942
+  _globals['_COUNTTOKENSRESPONSE']._serialized_end=4079
+  _globals['_TOKENSTATISTICS']._serialized_start=4082
+  _globals['_TOKENSTATISTICS']._serialized_end=4327
+  _globals['_TRAINERSERVICE']._serialized_start=4560
+  _globals['_TRAINERSERVICE']._serialized_end=5607
 # @@protoc_insertion_point(module_scope)

@@ -534,6 +534,8 @@ class StreamRunEventsResponse(_message.Message):
     CHECKPOINT_REMOVED_FIELD_NUMBER: _builtins.int
     PREFLIGHT_FINISHED_FIELD_NUMBER: _builtins.int
     MODEL_EXPORTED_FIELD_NUMBER: _builtins.int
+    EVALUATION_FINISHED_FIELD_NUMBER: _builtins.int
+    MEMORY_ESTIMATED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Position in the journal."""
     @_builtins.property
@@ -574,6 +576,18 @@ class StreamRunEventsResponse(_message.Message):
         every planned step is done, before the terminal entry.
         """
 
+    @_builtins.property
+    def evaluation_finished(self) -> Global___EvaluationFinished:
+        """The policy was evaluated on held-out prompts: before the first step, or
+        after the step that came last, whose checkpoint comes next.
+        """
+
+    @_builtins.property
+    def memory_estimated(self) -> Global___MemoryEstimated:
+        """Model and prompts are loaded, and what training takes is known; where it
+        is more than there is, the failure comes next.
+        """
+
     def __init__(
         self,
         *,
@@ -587,12 +601,14 @@ class StreamRunEventsResponse(_message.Message):
         checkpoint_removed: Global___CheckpointRemoved | None = ...,
         preflight_finished: Global___PreflightFinished | None = ...,
         model_exported: Global___ModelExported | None = ...,
+        evaluation_finished: Global___EvaluationFinished | None = ...,
+        memory_estimated: Global___MemoryEstimated | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_removed", b"checkpoint_removed", "checkpoint_saved", b"checkpoint_saved", "completions_written", b"completions_written", "event", b"event", "event_time", b"event_time", "log_line", b"log_line", "model_exported", b"model_exported", "preflight_finished", b"preflight_finished", "state_changed", b"state_changed", "step_completed", b"step_completed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_removed", b"checkpoint_removed", "checkpoint_saved", b"checkpoint_saved", "completions_written", b"completions_written", "evaluation_finished", b"evaluation_finished", "event", b"event", "event_time", b"event_time", "log_line", b"log_line", "memory_estimated", b"memory_estimated", "model_exported", b"model_exported", "preflight_finished", b"preflight_finished", "state_changed", b"state_changed", "step_completed", b"step_completed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_removed", b"checkpoint_removed", "checkpoint_saved", b"checkpoint_saved", "completions_written", b"completions_written", "event", b"event", "event_time", b"event_time", "log_line", b"log_line", "model_exported", b"model_exported", "preflight_finished", b"preflight_finished", "sequence", b"sequence", "state_changed", b"state_changed", "step_completed", b"step_completed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_removed", b"checkpoint_removed", "checkpoint_saved", b"checkpoint_saved", "completions_written", b"completions_written", "evaluation_finished", b"evaluation_finished", "event", b"event", "event_time", b"event_time", "log_line", b"log_line", "memory_estimated", b"memory_estimated", "model_exported", b"model_exported", "preflight_finished", b"preflight_finished", "sequence", b"sequence", "state_changed", b"state_changed", "step_completed", b"step_completed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["state_changed", "step_completed", "checkpoint_saved", "log_line", "completions_written", "checkpoint_removed", "preflight_finished", "model_exported"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["state_changed", "step_completed", "checkpoint_saved", "log_line", "completions_written", "checkpoint_removed", "preflight_finished", "model_exported", "evaluation_finished", "memory_estimated"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -783,6 +799,62 @@ class CompletionsWritten(_message.Message):
 Global___CompletionsWritten: _TypeAlias = CompletionsWritten  # noqa: Y015
 
 @_typing.final
+class EvaluationFinished(_message.Message):
+    """The policy was evaluated on held-out prompts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    STEP_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    COMPLETIONS_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """Step after which it was. 0: before the first one."""
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Metric values by name, for example "eval/reward_mean". May hold NaN."""
+
+    @_builtins.property
+    def completions(self) -> Global___CompletionsWritten:
+        """File with its completions, in the form of those of a step; in none of them
+        is an advantage. Unset: none are kept.
+        """
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        completions: Global___CompletionsWritten | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["completions", b"completions"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completions", b"completions", "metrics", b"metrics", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvaluationFinished: _TypeAlias = EvaluationFinished  # noqa: Y015
+
+@_typing.final
 class DeleteRunRequest(_message.Message):
     """Forgets a run."""
 
@@ -864,6 +936,28 @@ class PreflightFinished(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PreflightFinished: _TypeAlias = PreflightFinished  # noqa: Y015
+
+@_typing.final
+class MemoryEstimated(_message.Message):
+    """What the run takes in memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ESTIMATE_JSON_FIELD_NUMBER: _builtins.int
+    estimate_json: _builtins.str
+    """The estimate as a JSON object; the fields are in docs/memory.md."""
+    def __init__(
+        self,
+        *,
+        estimate_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate_json", b"estimate_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryEstimated: _TypeAlias = MemoryEstimated  # noqa: Y015
 
 @_typing.final
 class ModelExported(_message.Message):
@@ -1052,3 +1146,243 @@ class ExportCheckpointResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 
 Global___ExportCheckpointResponse: _TypeAlias = ExportCheckpointResponse  # noqa: Y015
+
+@_typing.final
+class CheckRunRequest(_message.Message):
+    """Asks what stands against a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_MODEL_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    HYPERPARAMETERS_JSON_FIELD_NUMBER: _builtins.int
+    DATASET_URI_FIELD_NUMBER: _builtins.int
+    base_model: _builtins.str
+    """Hub id or path of the base model, or "builtin:tiny"."""
+    method: _builtins.str
+    """"grpo" or "sft"."""
+    hyperparameters_json: _builtins.str
+    """Settings of the method as a JSON object, as in StartRunRequest.spec_json."""
+    dataset_uri: _builtins.str
+    """File of the dataset, relative to the artifact root. Empty: rows are taken to
+    be as long as the hyperparameters allow.
+    """
+    def __init__(
+        self,
+        *,
+        base_model: _builtins.str = ...,
+        method: _builtins.str = ...,
+        hyperparameters_json: _builtins.str = ...,
+        dataset_uri: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_model", b"base_model", "dataset_uri", b"dataset_uri", "hyperparameters_json", b"hyperparameters_json", "method", b"method"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckRunRequest: _TypeAlias = CheckRunRequest  # noqa: Y015
+
+@_typing.final
+class CheckRunResponse(_message.Message):
+    """What stands against a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ESTIMATE_JSON_FIELD_NUMBER: _builtins.int
+    UNKNOWN_REASON_FIELD_NUMBER: _builtins.int
+    OBSTACLES_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    estimate_json: _builtins.str
+    """What training takes in memory, as a JSON object; the fields are in
+    docs/memory.md. Empty: it is not known before the run has loaded its model.
+    """
+    unknown_reason: _builtins.str
+    """Why it is not known, for people. Empty: it is."""
+    @_builtins.property
+    def obstacles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Obstacle]:
+        """Why the run would fail here. Empty: nothing is known that would make it."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What may go wrong, for people."""
+
+    def __init__(
+        self,
+        *,
+        estimate_json: _builtins.str = ...,
+        unknown_reason: _builtins.str = ...,
+        obstacles: _abc.Iterable[Global___Obstacle] | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate_json", b"estimate_json", "obstacles", b"obstacles", "unknown_reason", b"unknown_reason", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckRunResponse: _TypeAlias = CheckRunResponse  # noqa: Y015
+
+@_typing.final
+class Obstacle(_message.Message):
+    """Why a run would fail."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    field: _builtins.str
+    """Field of the job that stands against it, for example
+    "hyperparameters.use_unsloth".
+    """
+    message: _builtins.str
+    """What is wrong and what would work, for people."""
+    def __init__(
+        self,
+        *,
+        field: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Obstacle: _TypeAlias = Obstacle  # noqa: Y015
+
+@_typing.final
+class CountTokensRequest(_message.Message):
+    """Asks for the tokens of prompts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_MODEL_FIELD_NUMBER: _builtins.int
+    DATASET_URI_FIELD_NUMBER: _builtins.int
+    DATASET_SHA256_FIELD_NUMBER: _builtins.int
+    ROW_COUNT_FIELD_NUMBER: _builtins.int
+    MAX_PROMPT_LENGTH_FIELD_NUMBER: _builtins.int
+    base_model: _builtins.str
+    """Hub id or path of the model whose tokenizer and chat template count, or
+    "builtin:tiny".
+    """
+    dataset_uri: _builtins.str
+    """File of the dataset, relative to the artifact root."""
+    dataset_sha256: _builtins.str
+    """SHA-256 of the file, hex."""
+    row_count: _builtins.int
+    """Rows in it."""
+    max_prompt_length: _builtins.int
+    """Tokens above which a prompt is shortened; above 0."""
+    def __init__(
+        self,
+        *,
+        base_model: _builtins.str = ...,
+        dataset_uri: _builtins.str = ...,
+        dataset_sha256: _builtins.str = ...,
+        row_count: _builtins.int = ...,
+        max_prompt_length: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_model", b"base_model", "dataset_sha256", b"dataset_sha256", "dataset_uri", b"dataset_uri", "max_prompt_length", b"max_prompt_length", "row_count", b"row_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountTokensRequest: _TypeAlias = CountTokensRequest  # noqa: Y015
+
+@_typing.final
+class CountTokensResponse(_message.Message):
+    """What has become of a count."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATISTICS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def statistics(self) -> Global___TokenStatistics:
+        """It is done."""
+
+    @_builtins.property
+    def error(self) -> Global___RunError:
+        """It failed; asking again tries anew."""
+
+    def __init__(
+        self,
+        *,
+        statistics: Global___TokenStatistics | None = ...,
+        error: Global___RunError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "result", b"result", "statistics", b"statistics"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "result", b"result", "statistics", b"statistics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["statistics", "error"]  # noqa: Y015
+    _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
+
+Global___CountTokensResponse: _TypeAlias = CountTokensResponse  # noqa: Y015
+
+@_typing.final
+class TokenStatistics(_message.Message):
+    """Tokens of a dataset's prompts, chat template included."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    MIN_FIELD_NUMBER: _builtins.int
+    MEDIAN_FIELD_NUMBER: _builtins.int
+    P95_FIELD_NUMBER: _builtins.int
+    MAX_FIELD_NUMBER: _builtins.int
+    ABOVE_LIMIT_COUNT_FIELD_NUMBER: _builtins.int
+    TOO_LONG_COUNT_FIELD_NUMBER: _builtins.int
+    FIRST_TOO_LONG_ROW_FIELD_NUMBER: _builtins.int
+    MAX_PROMPT_LENGTH_FIELD_NUMBER: _builtins.int
+    MODEL_REVISION_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """Prompts."""
+    min: _builtins.int
+    """Tokens of the shortest."""
+    median: _builtins.float
+    """Median. Halves are possible."""
+    p95: _builtins.int
+    """95 % of the prompts have at most as many."""
+    max: _builtins.int
+    """Tokens of the longest."""
+    above_limit_count: _builtins.int
+    """Prompts above max_prompt_length, which a job would shorten."""
+    too_long_count: _builtins.int
+    """Of those, prompts that stay above it however much is cut, because of their
+    template and other turns: a job would be refused.
+    """
+    first_too_long_row: _builtins.int
+    """Number, from 0, of the first row of those. Unset: there is none."""
+    max_prompt_length: _builtins.int
+    """CountTokensRequest.max_prompt_length."""
+    model_revision: _builtins.str
+    """Version of the tokenizer: the hub's commit, or a digest of the folder's
+    files.
+    """
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        min: _builtins.int = ...,
+        median: _builtins.float = ...,
+        p95: _builtins.int = ...,
+        max: _builtins.int = ...,
+        above_limit_count: _builtins.int = ...,
+        too_long_count: _builtins.int = ...,
+        first_too_long_row: _builtins.int | None = ...,
+        max_prompt_length: _builtins.int = ...,
+        model_revision: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_too_long_row", b"_first_too_long_row", "first_too_long_row", b"first_too_long_row"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_too_long_row", b"_first_too_long_row", "above_limit_count", b"above_limit_count", "count", b"count", "first_too_long_row", b"first_too_long_row", "max", b"max", "max_prompt_length", b"max_prompt_length", "median", b"median", "min", b"min", "model_revision", b"model_revision", "p95", b"p95", "too_long_count", b"too_long_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__first_too_long_row: _TypeAlias = _typing.Literal["first_too_long_row"]  # noqa: Y015
+    _WhichOneofArgType__first_too_long_row: _TypeAlias = _typing.Literal["_first_too_long_row", b"_first_too_long_row"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_too_long_row) -> _WhichOneofReturnType__first_too_long_row | None: ...
+
+Global___TokenStatistics: _TypeAlias = TokenStatistics  # noqa: Y015

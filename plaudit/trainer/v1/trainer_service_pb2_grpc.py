@@ -101,6 +101,16 @@ class TrainerServiceStub:
                 request_serializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.ExportCheckpointRequest.SerializeToString,
                 response_deserializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.ExportCheckpointResponse.FromString,
                 _registered_method=True)
+        self.CheckRun = channel.unary_unary(
+                '/plaudit.trainer.v1.TrainerService/CheckRun',
+                request_serializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.CheckRunRequest.SerializeToString,
+                response_deserializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.CheckRunResponse.FromString,
+                _registered_method=True)
+        self.CountTokens = channel.unary_unary(
+                '/plaudit.trainer.v1.TrainerService/CountTokens',
+                request_serializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.CountTokensRequest.SerializeToString,
+                response_deserializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.CountTokensResponse.FromString,
+                _registered_method=True)
 
 
 class TrainerServiceServicer:
@@ -214,6 +224,24 @@ class TrainerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckRun(self, request, context):
+        """Says what stands against a run here before it is started: memory, and what
+        is not installed. Loads no model and changes nothing. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CountTokens(self, request, context):
+        """Counts the tokens of a dataset's prompts as a model reads them. Returns
+        before it is done: the same request is repeated until the answer has a
+        result, which is kept. Errors: RESOURCE_EXHAUSTED (reason COUNT_BUSY, with
+        RetryInfo: one count at a time).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TrainerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -261,6 +289,16 @@ def add_TrainerServiceServicer_to_server(servicer, server):
                     servicer.ExportCheckpoint,
                     request_deserializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.ExportCheckpointRequest.FromString,
                     response_serializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.ExportCheckpointResponse.SerializeToString,
+            ),
+            'CheckRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckRun,
+                    request_deserializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.CheckRunRequest.FromString,
+                    response_serializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.CheckRunResponse.SerializeToString,
+            ),
+            'CountTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountTokens,
+                    request_deserializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.CountTokensRequest.FromString,
+                    response_serializer=plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.CountTokensResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -528,6 +566,60 @@ class TrainerService:
             '/plaudit.trainer.v1.TrainerService/ExportCheckpoint',
             plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.ExportCheckpointRequest.SerializeToString,
             plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.ExportCheckpointResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plaudit.trainer.v1.TrainerService/CheckRun',
+            plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.CheckRunRequest.SerializeToString,
+            plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.CheckRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plaudit.trainer.v1.TrainerService/CountTokens',
+            plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.CountTokensRequest.SerializeToString,
+            plaudit_dot_trainer_dot_v1_dot_trainer__service__pb2.CountTokensResponse.FromString,
             options,
             channel_credentials,
             insecure,

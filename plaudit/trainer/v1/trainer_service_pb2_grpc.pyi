@@ -103,6 +103,16 @@ class TrainerServiceStub:
     RESOURCE_EXHAUSTED (reason EXPORT_BUSY, with RetryInfo: one export at a
     time).
     """
+    CheckRun: _grpc.UnaryUnaryMultiCallable[_trainer_service_pb2.CheckRunRequest, _trainer_service_pb2.CheckRunResponse]
+    """Says what stands against a run here before it is started: memory, and what
+    is not installed. Loads no model and changes nothing. Idempotent.
+    """
+    CountTokens: _grpc.UnaryUnaryMultiCallable[_trainer_service_pb2.CountTokensRequest, _trainer_service_pb2.CountTokensResponse]
+    """Counts the tokens of a dataset's prompts as a model reads them. Returns
+    before it is done: the same request is repeated until the answer has a
+    result, which is kept. Errors: RESOURCE_EXHAUSTED (reason COUNT_BUSY, with
+    RetryInfo: one count at a time).
+    """
 
 @_typing.type_check_only
 class TrainerServiceAsyncStub(TrainerServiceStub):
@@ -178,6 +188,16 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     TARGET_URI_REUSED: the same target_uri with another content);
     RESOURCE_EXHAUSTED (reason EXPORT_BUSY, with RetryInfo: one export at a
     time).
+    """
+    CheckRun: _aio.UnaryUnaryMultiCallable[_trainer_service_pb2.CheckRunRequest, _trainer_service_pb2.CheckRunResponse]  # type: ignore[assignment]
+    """Says what stands against a run here before it is started: memory, and what
+    is not installed. Loads no model and changes nothing. Idempotent.
+    """
+    CountTokens: _aio.UnaryUnaryMultiCallable[_trainer_service_pb2.CountTokensRequest, _trainer_service_pb2.CountTokensResponse]  # type: ignore[assignment]
+    """Counts the tokens of a dataset's prompts as a model reads them. Returns
+    before it is done: the same request is repeated until the answer has a
+    result, which is kept. Errors: RESOURCE_EXHAUSTED (reason COUNT_BUSY, with
+    RetryInfo: one count at a time).
     """
 
 class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -305,6 +325,28 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         TARGET_URI_REUSED: the same target_uri with another content);
         RESOURCE_EXHAUSTED (reason EXPORT_BUSY, with RetryInfo: one export at a
         time).
+        """
+
+    @_abc_1.abstractmethod
+    def CheckRun(
+        self,
+        request: _trainer_service_pb2.CheckRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trainer_service_pb2.CheckRunResponse, _abc.Awaitable[_trainer_service_pb2.CheckRunResponse]]:
+        """Says what stands against a run here before it is started: memory, and what
+        is not installed. Loads no model and changes nothing. Idempotent.
+        """
+
+    @_abc_1.abstractmethod
+    def CountTokens(
+        self,
+        request: _trainer_service_pb2.CountTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trainer_service_pb2.CountTokensResponse, _abc.Awaitable[_trainer_service_pb2.CountTokensResponse]]:
+        """Counts the tokens of a dataset's prompts as a model reads them. Returns
+        before it is done: the same request is repeated until the answer has a
+        result, which is kept. Errors: RESOURCE_EXHAUSTED (reason COUNT_BUSY, with
+        RetryInfo: one count at a time).
         """
 
 def add_TrainerServiceServicer_to_server(servicer: TrainerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -66,7 +66,7 @@ WRONG: list[tuple[dict[str, Any], set[str]]] = [
     ({"reward_source": "#" * (256 * 1024 + 1)}, {"reward_source"}),
     ({"reward_sources": [SOURCE], "reward_weights": [1, 2]}, {"reward_weights"}),
     ({"reward_sources": [SOURCE], "reward_weights": ["1"]}, {"reward_weights"}),
-    ({"reward_sources": [SOURCE, SOURCE], "reward_weights": [1, 0]}, {"reward_weights[1]"}),
+    ({"reward_sources": [SOURCE, SOURCE], "reward_weights": [1, 1e9]}, {"reward_weights[1]"}),
     ({"rewards": [REWARD], "reward_weights": [1]}, {"reward_weights"}),
     ({"reward_weights": [1]}, {"reward_weights"}),
     ({"reward_source": SOURCE, "method": "sft_text"}, {"reward_source", "dataset_id"}),

@@ -100,6 +100,10 @@ class ScriptedTrainer(pb_grpc.TrainerServiceServicer):
         self.before_start: Callable[[pb.StartRunRequest], Any] = lambda request: None
         self.lists = 0
         self.list_seconds = 0.0
+        self.check = pb.CheckRunResponse()
+        self.checks: list[pb.CheckRunRequest] = []
+        self.count: Callable[[], pb.CountTokensResponse] = pb.CountTokensResponse
+        self.counts: list[pb.CountTokensRequest] = []
         self._server: GrpcServer | None = None
 
     @property
@@ -143,6 +147,14 @@ class ScriptedTrainer(pb_grpc.TrainerServiceServicer):
             self.runs[request.run_id] = ScriptedRun(request)
         assert self.runs[request.run_id].request == request
         return pb.StartRunResponse(run=self.runs[request.run_id].message())
+
+    async def CheckRun(self, request: pb.CheckRunRequest, context: Any) -> pb.CheckRunResponse:
+        self.checks.append(request)
+        return self.check
+
+    async def CountTokens(self, request: pb.CountTokensRequest, context: Any) -> pb.CountTokensResponse:
+        self.counts.append(request)
+        return self.count()
 
     async def PauseRun(self, request: pb.PauseRunRequest, context: Any) -> pb.PauseRunResponse:
         run = self._known(request.run_id)

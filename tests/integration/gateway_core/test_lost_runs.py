@@ -11,7 +11,7 @@ from pathlib import Path
 from gateway_room import Room, eventually, job_spec, reached, run_of, shown, started_run, told
 from scripted_trainer import ScriptedRun, ScriptedTrainer
 
-from gateway.events import AttemptStarted, StatusChanged, StepMetrics
+from gateway.events import AttemptStarted, LogLine, StatusChanged, StepMetrics
 from gateway.jobs.job import JobError
 from plaudit.errors import InvalidArgumentError
 from plaudit.trainer.v1 import trainer_service_pb2 as pb
@@ -51,6 +51,36 @@ async def test_a_run_that_died_goes_on_from_the_newest_checkpoint_as_attempt_2(r
     assert details[:2] == ["", "attempt 1 was lost: the trainer service was killed"]
     job = await gateway.jobs.get(job_id)
     assert (job.current_step, job.attempt, job.latest_checkpoint_id) == (6, 2, f"{job_id}@4")
+
+
+async def test_a_journal_that_cannot_be_taken_in_is_told_until_it_can(room: Room) -> None:
+    await room.add_trainer()
+    gateway = await room.open()
+    job_id, run = await started_run(room)
+    run.change(pb.RUN_STATE_RUNNING)
+    run.step(1)
+    await eventually("step 1", lambda: reached(room, job_id, 1))
+    run.step(2)
+    missing = run.journal.pop()
+    run.journal.append(pb.StreamRunEventsResponse())
+    run.step(3)
+    run.journal.remove(pb.StreamRunEventsResponse())
+
+    async def told_of() -> str:
+        detail: str = await shown(room, job_id, "status_detail")
+        return detail if "cannot be taken in" in detail else ""
+
+    detail = await eventually("the job to tell of it", told_of)
+    assert "goes from entry 3 to 5: entries are missing" in detail
+    assert await room.status(job_id) == "running"
+    # The entry turns up: what it was about is over, and nothing was lost.
+    run.journal.insert(3, missing)
+    run.change(pb.RUN_STATE_COMPLETED)
+    await room.wait_for_status(job_id, "completed")
+    assert [row.step for row in (await gateway.jobs.metrics(job_id)).rows] == [1, 2, 3]
+    assert await shown(room, job_id, "status_detail") == ""
+    lines = [e.payload.message for e in await room.events(job_id) if isinstance(e.payload, LogLine)]
+    assert [line for line in lines if "cannot be taken in" in line] == [detail]
 
 
 async def test_only_three_runs_are_started_in_place_of_dead_ones_without_a_new_checkpoint(room: Room) -> None:

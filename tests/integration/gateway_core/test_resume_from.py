@@ -79,6 +79,25 @@ async def test_the_newest_checkpoint_of_a_job_or_the_one_that_is_named(room: Roo
         await room.wait_for_status(job.id, "completed")
 
 
+async def test_a_job_that_names_no_rewards_goes_on_with_those_of_the_other(room: Room) -> None:
+    await room.add_trainer()
+    gateway = await room.open()
+    shape = {"rollouts_per_prompt": 4, "global_batch_size": 16, "max_prompt_length": 96}
+    source, _ = await source_job(room, hyperparameters=shape)
+
+    async def created(hyperparameters: dict[str, int], **changes: Any) -> tuple[int, int, int]:
+        spec = job_spec(resume_from=source, hyperparameters=hyperparameters, **changes)
+        job = await gateway.jobs.create(spec)
+        assert [reward.reward for reward in job.spec.rewards] == ["exact_answer"]
+        made = job.spec.hyperparameters.model_dump()
+        return made["global_batch_size"], made["max_prompt_length"], made["rollouts_per_prompt"]
+
+    assert await created({"rollouts_per_prompt": 4}, rewards=[]) == (16, 96, 4)
+    assert await created({"global_batch_size": 32}, rewards=[]) == (32, 96, 8)
+    # A job that says itself what it learns from is one of its own.
+    assert await created({}) == (64, 1024, 8)
+
+
 async def test_the_start_stays_when_the_other_job_removes_its_checkpoint(room: Room) -> None:
     await room.add_trainer()
     gateway = await room.open()

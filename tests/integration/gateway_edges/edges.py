@@ -18,10 +18,12 @@ import uvicorn
 
 from gateway.access import Access, AccessPolicy
 from gateway.datasets import DatasetConnection, DatasetService, HubReader
+from gateway.datasets.token_statistics import PromptTokens
 from gateway.domain import Gateway
-from gateway.events import EventHub
+from gateway.event_hub import EventHub
 from gateway.jobs.log_lines import JobLog
 from gateway.jobs.service import JobService
+from gateway.jobs.trainer_questions import TrainerQuestions
 from gateway.models.exporter import Exporter
 from gateway.models.links import Links
 from gateway.models.service import ModelService
@@ -116,6 +118,7 @@ async def open_edges(
             reward_functions=RewardFunctionService(store, registry),
             job_log=JobLog(jobs, events),
             dataset_connection=DatasetConnection(datasets, HubReader(secrets), dataset_roots),
+            prompt_tokens=PromptTokens(datasets, TrainerQuestions(())),
         )
         server = GrpcServer(SERVICE_NAMES, interceptors=[AccessInterceptor(access)])
         add_services(server.server, gateway)

@@ -152,7 +152,7 @@ async def test_ten_wrong_fields_are_named_in_one_answer_in_the_same_words(edges:
         },
         "rewards": [
             {"server": "nowhere", "reward": "exact"},
-            {"server": "judge", "reward": "short", "weight": 0},
+            {"server": "judge", "reward": "short", "weight": 1000000.5},
             {"server": "judge", "reward": "short", "timeout_seconds": 0},
         ],
     }

@@ -84,6 +84,10 @@ async def test_completions_are_read_in_pages_with_every_outcome(edges: Edges) ->
     assert not failed.HasField("reward")
     assert not failed.outcomes[0].HasField("value")
     assert (failed.outcomes[0].status, failed.outcomes[0].explanation) == ("timeout", "no answer")
+    # Evaluations are listed apart, and there is none.
+    assert (await edges.http.get(path, params={"evaluations": True})).json()["data"] == []
+    listed = await edges.jobs.ListCompletions(pb.ListCompletionsRequest(id=made.id, evaluations=True))
+    assert list(listed.completions) == []
     assert (await edges.http.get(f"{path}?page_token=nonsense")).json()["error"]["param"] == "page_token"
     assert (await edges.http.get(f"{path}?limit=-1")).json()["error"]["param"] == "limit"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from edges import Edges, details_of, open_edges
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.rest import create_app
 from plaudit.gateway.v1 import training_job_pb2
 from plaudit.gateway.v1 import training_job_service_pb2 as pb
 from plaudit.types.hyperparameters import GrpoHyperparameters
@@ -54,6 +56,17 @@ async def test_the_documentation_names_every_route_field_and_failure(edges: Edge
                 assert failure == {"$ref": "#/components/schemas/ErrorEnvelope"}
     references = [part.split('"')[0] for part in json.dumps(document).split("#/components/schemas/")[1:]]
     assert set(references) <= set(schemas)
+
+
+async def test_the_documentation_is_made_without_a_warning_and_names_operations_once(
+    edges: Edges,
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        document = create_app(edges.gateway).openapi()
+    ids = [route["operationId"] for methods in document["paths"].values() for route in methods.values()]
+    assert len(ids) > 50
+    assert len(set(ids)) == len(ids)
 
 
 async def test_unknown_routes_and_methods_answer_with_the_envelope(edges: Edges) -> None:

@@ -193,7 +193,7 @@ async def test_files_that_are_gone_or_of_an_older_version(room):
         ),
         ({"rewards": [{"server": "late", "reward": "wrong"}]}, {"rewards[0].reward"}),
         ({"rewards": [{**RIGHT, "config": {"x": 1}}]}, {"rewards[0].config"}),
-        ({"rewards": [{**RIGHT, "weight": 0}, RIGHT]}, {"rewards[0].weight", "rewards[1].name"}),
+        ({"rewards": [{**RIGHT, "weight": 2e6}, RIGHT]}, {"rewards[0].weight", "rewards[1].name"}),
         ({"from_step": 3, "to_step": 2}, {"from_step"}),
         ({"steps": 3}, {"steps"}),
         ({"rewards": "right"}, {"rewards"}),

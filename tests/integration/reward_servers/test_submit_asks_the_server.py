@@ -103,13 +103,25 @@ def patterned() -> Reward:
     return matches
 
 
+def picking() -> Reward:
+    class Config(BaseModel):
+        where: str
+
+    @reward(name="picks", config=Config, required_columns=lambda config: (config.where,))
+    async def picks(item: Item) -> float:
+        """What stands in a column of choice."""
+        return float(str(item.columns[item.config.where]))
+
+    return picks
+
+
 async def test_a_wrong_config_that_only_the_server_knows_is_told_before_anything_runs(
     keys: Keys, tmp_path: Path
 ) -> None:
     security = keys.server(mutual=True, token=True)
     async with (
         open_edges(tmp_path, secrets=keys.secrets) as edges,
-        kit_server(security, half(), patterned()) as at,
+        kit_server(security, half(), patterned(), picking()) as at,
     ):
         tls = {"ca": "judge", "client_certificate": "trainer", "server_name": "judge.example"}
         await add(edges, at, tls=tls, credential="judge")
@@ -124,6 +136,16 @@ async def test_a_wrong_config_that_only_the_server_knows_is_told_before_anything
         assert list(told) == ["rewards[2].config.pattern"]
         assert "no lookahead here" in told["rewards[2].config.pattern"]
         assert await refused(edges, spec(on_judge("matches", "b", config={"pattern": "a+"}))) == {}
+        # Which columns a config needs, the description cannot say.
+        told = await refused(
+            edges,
+            spec(
+                on_judge("picks", "a", config={"where": "answer"}),
+                on_judge("picks", "b", config={"where": "elsewhere"}),
+            ),
+        )
+        assert list(told) == ["rewards[1].reward"]
+        assert told["rewards[1].reward"].startswith('"elsewhere": picks needs this column, and dataset ')
 
 
 async def test_violations_are_told_by_the_jobs_own_paths(tmp_path: Path) -> None:

@@ -62,6 +62,15 @@ class SandboxServer:
         columns = how.pop("columns", {})
         return await self.score(selection(source, **how), group(texts, **columns))
 
+    async def needs(self, source: str) -> list[str]:
+        """The columns that a source is said to need before anything is scored."""
+        async with open_channel(self.address) as channel:
+            request = pb.ScoreOnceRequest(rewards=[selection(source)])
+            answer = await pb_grpc.RewardServiceStub(channel).ScoreOnce(request, timeout=PATIENCE_SECONDS)
+        (needs,) = answer.needs
+        assert needs.key == "f"
+        return list(needs.required_columns)
+
     async def wait_for_log(self, event: str, holding: str) -> dict[str, Any]:
         """The first record of an event that holds a text."""
         async with asyncio.timeout(PATIENCE_SECONDS):

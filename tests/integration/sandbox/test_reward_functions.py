@@ -138,8 +138,17 @@ async def test_a_missing_column_is_named(sandboxed: SandboxServer) -> None:
     [result] = await sandboxed.run(text, ["a"], columns={"answer": 3})
     assert told(result) == (
         "CODE_INVALID",
-        "the row lacks column solution, which reward takes; it has answer",
+        "the row lacks column solution, which the reward needs; it has answer",
     )
+
+
+async def test_the_columns_that_a_signature_names_are_told_when_a_job_is_submitted(
+    sandboxed: SandboxServer,
+) -> None:
+    head = "def reward(prompts, completions, solution, *, level, hint='', **rest):"
+    assert await sandboxed.needs(f"{head}\n    return [1.0 for _ in completions]\n") == ["solution", "level"]
+    miles = "async def reward(args, sample, **kwargs):\n    return sample.metadata['solution']\n"
+    assert await sandboxed.needs(miles) == []
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sandbox_server import SandboxServer, needs_bwrap
 
-from plaudit.cli._trial import Asker, try_function
-from plaudit.cli._trial_findings import findings_of
-from plaudit.cli._trial_rows import read_rows
 from plaudit.rpc import open_channel
+from plaudit.trial._asking import Asker, try_function
+from plaudit.trial._findings import findings_of
+from plaudit.trial._rows import read_rows
 
 REWARDS = """
 import random, re, time

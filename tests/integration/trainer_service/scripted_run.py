@@ -38,6 +38,7 @@ class Script(BaseModel):
     children: bool = False  # starts one process in its group and one outside
     detail: str = ""
     silent: bool = False  # sends no reports
+    saves: bool = False  # the last step has its checkpoint before it ends
 
 
 def main() -> None:
@@ -87,6 +88,8 @@ def play(script: Script, journal: JournalWriter, control: RunControl) -> None:
         step = steps[-1].step
         tell(journal.append_all(steps), step)
         time.sleep(script.step_seconds)
+    if script.saves:
+        journal.append(checkpoint(step))
     print("about to end", file=sys.stderr, flush=True)
     match script.end.split():
         case ["exit", status]:

@@ -17,6 +17,7 @@ from plaudit.errors import FailedPreconditionError, InvalidArgumentError, Plaudi
 from plaudit.rpc import error_from_rpc
 from plaudit.trainer.v1 import trainer_service_pb2 as pb
 from trainer_service import progress, runs
+from trainer_service.devices import find_devices
 
 
 async def refusal(call: object) -> PlauditError:
@@ -96,7 +97,8 @@ async def test_the_trainer_describes_itself(trainer: InnerTrainer) -> None:
     info = await trainer.stub.GetTrainerInfo(pb.GetTrainerInfoRequest())
     assert info.trainer_version == "0.1.0"
     assert info.max_concurrent_runs == 1
-    assert not info.quantization
+    assert info.quantization
+    assert len(info.devices) == len(await find_devices())
     await trainer.stop()
     await trainer.start(runs=3)
     again = await trainer.stub.GetTrainerInfo(pb.GetTrainerInfoRequest())
@@ -371,8 +373,8 @@ async def test_everything_wrong_in_a_start_is_told_at_once(trainer: InnerTrainer
         ),
         (
             json.dumps({**spec(), "hyperparameters": {"use_unsloth": True}}),
-            "spec_json.hyperparameters.use_unsloth",
-            "not supported by this version",
+            "hyperparameters.use_unsloth",
+            "set unsloth_python of the trainer",
         ),
     ],
 )

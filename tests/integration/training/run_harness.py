@@ -111,15 +111,19 @@ def make_start(
     attempt: int = 1,
     checkpoint_uri: str | None = None,
     base_model: str = "builtin:tiny",
+    eval_dataset: DatasetReference | None = None,
     **hyperparameters: Any,
 ) -> RunStart:
     """What the gateway would ask for; `rewards` are bindings and the address of each one's server."""
+    if eval_dataset is not None:
+        hyperparameters["eval_dataset_id"] = "held-out"
     spec = RunSpec(
         base_model=base_model,
         output_name="adder",
         method="grpo",
         hyperparameters=GrpoHyperparameters(**{**SMALL, **hyperparameters}),
         dataset=dataset,
+        eval_dataset=eval_dataset,
         rewards=tuple(RewardTarget(binding=b, addresses=(address,)) for b, address in rewards),
     )
     return RunStart(

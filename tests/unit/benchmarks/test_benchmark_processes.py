@@ -11,7 +11,7 @@ import json, sys
 name, shared = sys.argv[1:]
 print(json.dumps({"event": "ready"}), flush=True)
 for number, line in enumerate(sys.stdin, 1):
-    assert line == "go\\n"
+    assert line == ("weigh\\n" if number == 4 else "go\\n")
     if name == "faulty" and number == 2:
         sys.exit("out of order")
     with open(shared, "a") as file:
@@ -38,7 +38,8 @@ def test_sides_work_by_turns_and_warm_up_is_left_out(make_side, tmp_path):
         for side in (a, b):
             side.await_ready()
         turns = take_turns([a, b], warm_up=1, repeats=2)
-    assert (tmp_path / "shared").read_text() == "a1 b1 a2 b2 a3 b3 "
+        assert a.take_turn("weigh")["number"] == 4
+    assert (tmp_path / "shared").read_text() == "a1 b1 a2 b2 a3 b3 a4 "
     assert {name: [turn["number"] for turn in of] for name, of in turns.items()} == {"a": [2, 3], "b": [2, 3]}
 
 

@@ -29,11 +29,12 @@ def test_steps_are_found_in_a_stream_as_the_gateway_writes_it():
 def test_stopped_readers_are_judged_against_the_turn_before():
     def turn(p99, broken=0):
         wire = {"count": 10, "p50": 0.1, "p99": p99, "max": 1.0}
-        return {"sse": wire, "grpc": wire, "broken": broken}
+        return {"sse": wire, "grpc": wire, "broken": broken, "busy": 0.4}
 
     turns = {"without": [turn(0.2), turn(0.1)], "with": [turn(0.2), turn(0.2, broken=1)]}
     figures = {figure.bar: figure for figure in _figures(turns, 80.0, [0.5])}
     assert figures["gateway/watchers/sse"].value == pytest.approx(0.15)
     assert figures["gateway/watchers/sse/stopped_readers"].value == pytest.approx(1.5)
     assert figures["gateway/watchers/memory"].verdict() is True
+    assert figures["gateway/watchers/readers_cpu"].value == pytest.approx(0.4)
     assert figures["gateway/watchers/out_of_order"].verdict() is False

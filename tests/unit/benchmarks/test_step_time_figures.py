@@ -24,6 +24,8 @@ def turn(step, *, generation=1.0, reference_forward=0.5, score_wait=0.0, scoring
         "lengths": lengths,
         "tokens": sum(lengths),
         "peak_rss_bytes": 2**30,
+        "added_rss_bytes": 2**29,
+        "peak_tensor_bytes": 2**28,
     }
 
 
@@ -38,6 +40,17 @@ def test_step_time_is_judged_by_its_paired_ratio():
     assert (bar.value, bar.verdict(), bar.ours, bar.rival) == (0.6, False, 3, 5)
     assert found["step_time/case/unlike_work"].verdict() is True
     assert "step_time/case/wait_beyond_unavoidable" not in found
+
+
+def test_memory_is_judged_by_the_peak_of_the_process():
+    ours = [{**turn(2), "peak_rss_bytes": 91 * 2**20}, {**turn(2), "peak_rss_bytes": 92 * 2**20}]
+    rival = [{**turn(4), "peak_rss_bytes": 100 * 2**20}] * 2
+    found = by_bar("quick", ours, rival)
+    peak = found["step_time/case/peak_rss"]
+    assert (peak.value, peak.ours, peak.rival, peak.verdict()) == (0.92, 92, 100, False)
+    for bar, mebibytes in (("added_rss", 512), ("peak_tensor", 256)):
+        figure = found[f"step_time/case/{bar}"]
+        assert (figure.value, figure.ours, figure.verdict()) == (1.0, mebibytes, None)
 
 
 def test_one_completion_of_another_length_is_told():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plaudit.cli._curve import draw_curve
-from plaudit.cli._output import plain, print_table, printable
+from plaudit.cli._output import plain, print_fields, print_table, printable
 from plaudit.types.statuses import JobStatus
 
 
@@ -79,6 +79,18 @@ def test_where_stdout_is_no_terminal_a_row_is_a_line(capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["job", *ids]
     assert lines[1].split()[1:] == ["word"] * 40
+
+
+def test_line_ends_of_other_people_make_neither_rows_nor_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("server", "why not"), [("mine", "it hung up\ntheirs serving")])
+    print_fields({"answers": "no", "version": "1\nanswers  yes"})
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "server  why not",
+        "mine    it hung up ⏎ theirs serving",
+        "answers  no",
+        "version  1",
+        "         answers  yes",
+    ]
 
 
 def test_on_a_narrow_terminal_the_first_column_stays_whole(

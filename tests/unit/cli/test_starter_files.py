@@ -17,11 +17,15 @@ from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.jobs import RewardBinding, TrainingJobSpec
 from plaudit.types.validation import parse_job_spec
 
+NEEDS = {"eval_every": "eval_dataset_id"}
+"""Fields that have no effect without another."""
+
 
 def uncommented(name: str) -> str:
-    """The job file with the comment of one field taken away."""
+    """The job file with the comment of one field taken away, and of the one that it needs."""
+    starts = tuple(f"# {field} = " for field in (name, NEEDS.get(name, name)))
     return "".join(
-        line.removeprefix("# ") if line.startswith(f"# {name} = ") else line
+        line.removeprefix("# ") if line.startswith(starts) else line
         for line in job_file().splitlines(keepends=True)
     )
 

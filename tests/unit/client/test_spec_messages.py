@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.servicers._convert import _binding_to_proto, _bindings_to_data
+from gateway.servicers._convert import binding_to_proto, bindings_to_data
 from plaudit import Client
 from plaudit.client._convert import binding_from_proto, spec_from_proto, spec_to_proto
 from plaudit.errors import InvalidArgumentError
@@ -39,8 +39,8 @@ def test_a_spec_arrives_as_it_was_written() -> None:
 def test_how_often_a_reward_is_tried_is_echoed_as_the_job_has_it() -> None:
     asked = {**GOOD["rewards"][0], "max_attempts": 2, "retry_seconds": 12.5}
     message = spec_to_proto({**GOOD, "rewards": [asked, {**GOOD["rewards"][0], "name": "other"}]})
-    spec = parse_job_spec({**GOOD, "rewards": _bindings_to_data(message.rewards, [])})
-    echoed = [binding_from_proto(_binding_to_proto(binding)) for binding in spec.rewards]
+    spec = parse_job_spec({**GOOD, "rewards": bindings_to_data(message.rewards, [])})
+    echoed = [binding_from_proto(binding_to_proto(binding)) for binding in spec.rewards]
     assert [(one["max_attempts"], one["retry_seconds"]) for one in echoed] == [(2, 12.5), (5, 300.0)]
 
 

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import pytest
 from stored_jobs import add_job
 
-from gateway.events import Bookmark, Event, EventHub, LogLine, StatusChanged, StepMetrics
+from gateway.event_hub import EventHub
+from gateway.events import Bookmark, Event, LogLine, StatusChanged, StepMetrics
 from gateway.store import Store
 from plaudit.errors import InvalidArgumentError, NotFoundError, OutOfRangeError, UnavailableError
 from plaudit.types.statuses import JobStatus

@@ -147,7 +147,7 @@ async def test_a_long_series_is_thinned_from_its_blocks(store: Store) -> None:
             buckets = max_points // 2
             width = last_step - first_step + 1
             edges = [first_step + math.ceil(number * width / buckets) for number in range(buckets + 1)]
-            if width / buckets >= 512:
+            if width / buckets >= 256:
                 edges[1:-1] = [(edge + 32) // 64 * 64 for edge in edges[1:-1]]
             assert [p.step for p in thin] == sorted({p.step for p in thin})
             assert len(thin) <= max_points

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.jobs.ports import AskedReward, OfferedReward, ServerDescription
+from gateway.jobs.ports import AskedReward, CheckedConfigs, OfferedReward, ServerDescription
 from gateway.jobs.submission import check_submission
 from gateway.store.datasets import StoredDataset
 from gateway.store.reward_servers import RegisteredRewardServer
@@ -26,14 +26,22 @@ SCHEMA = {
 
 
 class Datasets:
-    """One dataset of ten rows with the columns answer and level."""
+    """One dataset of ten rows with the columns answer and level; one with level alone, one for sft."""
 
     async def find(self, id_or_name: str) -> StoredDataset | None:
-        columns = ("answer", "level")
-        numbers = StoredDataset(
-            "ds_1", "numbers", "upload", 10, columns, ("grpo",), 1, "ab", "datasets/ab.parquet", NOW
-        )
-        return numbers if id_or_name in ("ds_1", "numbers") else None
+        for number, (name, columns, methods) in enumerate(
+            (
+                ("numbers", ("answer", "level"), ("grpo",)),
+                ("unanswered", ("level",), ("grpo",)),
+                ("answers", ("answer",), ("sft",)),
+            ),
+            start=1,
+        ):
+            if id_or_name in (f"ds_{number}", name):
+                return StoredDataset(
+                    f"ds_{number}", name, "upload", 10, columns, methods, 1, "ab", "datasets/ab.parquet", NOW
+                )
+        return None
 
 
 class Servers:
@@ -63,15 +71,22 @@ class Servers:
             ),
         )
 
-    async def refusals(
+    async def check_configs(
         self, server: RegisteredRewardServer, rewards: Sequence[AskedReward]
-    ) -> list[FieldViolation]:
+    ) -> CheckedConfigs:
         self.put_to.append((server.name, list(rewards)))
-        return [
-            FieldViolation(f"{reward.field}.config.tag", "no such tag")
-            for reward in rewards
-            if reward.config.get("tag") == "refused"
-        ]
+        return CheckedConfigs(
+            [
+                FieldViolation(f"{reward.field}.config.tag", "no such tag")
+                for reward in rewards
+                if reward.config.get("tag") == "refused"
+            ],
+            {
+                reward.field: ("prompt", "answer", "gold")
+                for reward in rewards
+                if reward.config.get("tag") == "gold"
+            },
+        )
 
 
 class NoJobs:
@@ -120,7 +135,7 @@ async def test_everything_that_is_wrong_is_named_at_once() -> None:
             hyperparameters={"kl_coef": "much", "learning_rat": 1, "temperature": 0},
             rewards=[
                 {"server": "nowhere", "reward": "x"},
-                {"server": "builtin", "reward": "exactanswer", "weight": 0},
+                {"server": "builtin", "reward": "exactanswer", "weight": 2e6},
                 {"server": "builtin", "reward": "exact_answer", "config": {"tagg": "x"}, "name": "third"},
             ],
         )
@@ -139,6 +154,24 @@ async def test_everything_that_is_wrong_is_named_at_once() -> None:
     assert "it has exact_answer, " in found["rewards[1].reward"]
 
 
+async def test_the_dataset_of_evaluations_is_checked_as_the_one_of_training() -> None:
+    def evaluated_on(name: str) -> dict[str, Any]:
+        return spec(hyperparameters={"eval_dataset_id": name, "global_batch_size": 80})
+
+    submission = await check_submission(evaluated_on("numbers"), Datasets(), Servers(), NoJobs())
+    assert (submission.dataset_id, submission.eval_dataset_id) == ("ds_1", "ds_1")
+    found = await wrong(evaluated_on("unanswered"))
+    assert list(found) == ["rewards[0].reward"]
+    assert '"answer": exact_answer needs this column, and dataset "unanswered" lacks it' in str(found)
+    found = await wrong(evaluated_on("answers"))
+    assert list(found) == ["hyperparameters.eval_dataset_id"]
+    assert "cannot be used by grpo: not every row has a prompt to answer" in str(found)
+    with pytest.raises(NotFoundError) as missing:
+        await check_submission(evaluated_on("none"), Datasets(), Servers(), NoJobs())
+    assert missing.value.field == "hyperparameters.eval_dataset_id"
+    assert (await check_submission(spec(), Datasets(), Servers(), NoJobs())).eval_dataset_id is None
+
+
 async def test_only_unknown_names_are_not_found() -> None:
     with pytest.raises(NotFoundError) as missing:
         await check_submission(spec(dataset_id="none"), Datasets(), Servers(), NoJobs())
@@ -148,6 +181,15 @@ async def test_only_unknown_names_are_not_found() -> None:
         await check_submission(data, Datasets(), Servers(), NoJobs())
     assert "none" in missing.value.message
     assert set(await wrong(spec(dataset_id="none", method="ppo"))) == {"dataset_id", "method"}
+
+
+async def test_columns_that_only_the_server_knows_of_are_looked_for_in_the_dataset() -> None:
+    exact = {"server": "builtin", "reward": "exact_answer"}
+    told = await wrong(spec(rewards=[exact, {**exact, "name": "golden", "config": {"tag": "gold"}}]))
+    assert told == {
+        "rewards[1].reward": '"gold": exact_answer needs this column, and dataset "numbers" lacks it; it has '
+        "answer, level"
+    }
 
 
 async def test_a_dataset_smaller_than_a_step_is_refused_with_a_size_that_works() -> None:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from gateway.health import Episode, Evaluation, JobSetting, RewardSetting, Window, judge
+from gateway.health import (
+    Episode,
+    Evaluation,
+    JobSetting,
+    RewardSetting,
+    Verdict,
+    Window,
+    judge,
+    judge_evaluation,
+)
 
 SETTING = JobSetting(
     is_grpo=True,
@@ -74,31 +83,43 @@ def told(
     rows: Iterable[Mapping[str, float]],
     setting: JobSetting = SETTING,
     evaluations: Mapping[int, float] | None = None,
+    canaries: Mapping[int, Mapping[str, float]] | None = None,
 ) -> list[Told]:
-    """All that is told of a job that reports these steps, and what held-out prompts got after some."""
-    return [happened for happened, _ in told_with_messages(rows, setting, evaluations)]
+    """All that is told of a job that reports these steps, what held-out prompts got after some, and which
+    share of canaries each reward let pass after some (0: before the first).
+    """
+    return [happened for happened, _ in told_with_messages(rows, setting, evaluations, canaries)]
 
 
 def told_with_messages(
     rows: Iterable[Mapping[str, float]],
     setting: JobSetting = SETTING,
     evaluations: Mapping[int, float] | None = None,
+    canaries: Mapping[int, Mapping[str, float]] | None = None,
 ) -> list[tuple[Told, str]]:
     window, episodes, out, rewards = Window(setting), dict[tuple[str, str], Episode](), [], list[float]()
     held_out: list[Evaluation] = []
-    for step, row in enumerate(rows, start=1):
-        window.add(step, row)
-        rewards.append(row.get("reward_mean", 0.0))
-        new: Sequence[Evaluation] = ()
-        if evaluations and step in evaluations:
-            recent = rewards[-10:]
-            held_out.append(Evaluation(step, evaluations[step], sum(recent) / len(recent)))
-            new = held_out
-        verdict = judge(window.view(new), setting, episodes.values())
+
+    def take(verdict: Verdict, step: int) -> None:
         for episode in verdict.ended:
             del episodes[episode.kind, episode.subject]
             out.append((Told(step, "over", episode.kind, episode.subject), ""))
         for f in verdict.raised:
             episodes[f.kind, f.subject] = Episode(f.kind, f.subject, f.severity, f.evidence)
             out.append((Told(step, f.severity, f.kind, f.subject), f.message))
+
+    for step, row in enumerate([{}, *rows]):
+        if step > 0:
+            window.add(step, row)
+            rewards.append(row.get("reward_mean", 0.0))
+            take(judge(window.view(), setting, episodes.values()), step)
+        evaluation: dict[str, float] = {}
+        if evaluations and step in evaluations:
+            recent = rewards[-10:]
+            held_out.append(Evaluation(step, evaluations[step], sum(recent) / len(recent)))
+            evaluation["eval/reward_mean"] = evaluations[step]
+        for name, share in (canaries or {}).get(step, {}).items():
+            evaluation[f"eval/reward/{name}/canary_pass_fraction"] = share
+        if evaluation:
+            take(judge_evaluation(window.view(held_out, evaluation), setting, episodes.values()), step)
     return out

@@ -142,6 +142,76 @@ def test_a_penalty_is_traded_on_purpose_but_for_repetition() -> None:
     ]
 
 
+def watched(course: tuple[float, float], *, mean_before: float = 0.6) -> list[tuple[Told, str]]:
+    """A reward that is taught climbs from 0.6 to 1.1 over the steps 41 to 80; a second judge, of weight 0,
+    that scores the same completions goes from `course[0]` to `course[1]`.
+    """
+    setting = replace(
+        SETTING, rewards=(RewardSetting("judge", "judge", 1.0), RewardSetting("second", "judge", 0.0))
+    )
+    rows = steps(
+        120,
+        reward_mean=line((41, mean_before), (80, 1.1)),
+        reward__judge__mean=line((41, mean_before), (80, 1.1)),
+        reward__judge__std=0.5,
+        reward__second__mean=line((41, course[0]), (80, course[1])),
+        reward__second__std=0.5,
+    )
+    return told_with_messages(rows, setting)
+
+
+def test_a_held_out_reward_that_falls_while_the_taught_one_climbs() -> None:
+    # 0.4 * (70 - 45.5) / 39 = 0.2513, of half of 0.5; the trained reward rose by 0.5 * 24.5 / 39 = 0.314.
+    ((alert, message),) = watched((0.6, 0.2))
+    assert alert == Told(70, "critical", "reward_hacking", "second")
+    assert message.startswith(
+        "between steps 1 to 10 and steps 61 to 70 the held-out reward second fell from 0.6 to 0.349, while "
+        "reward_mean rose from 0.6 to 0.914;"
+    )
+    assert message.endswith("or give second a weight")
+    # Both climb, or it wavers by less.
+    assert watched((0.6, 0.9)) == []
+    assert watched((0.6, 0.5)) == []
+    # It falls with the taught one: nothing is gamed.
+    assert watched((0.6, 0.2), mean_before=1.1) == []
+    # A penalty that is held out is not traded for anything.
+    assert [alert for alert, _ in watched((-0.1, -0.5))] == [Told(70, "critical", "reward_hacking", "second")]
+
+
+def test_a_held_out_reward_that_fails_is_no_more_than_a_warning() -> None:
+    setting = replace(SETTING, rewards=(SETTING.rewards[0], RewardSetting("second", "judge", 0.0)))
+    failing = {"reward__second__failed_fraction": from_step(11, 0.0, 1.0)}
+    ((alert, message),) = told_with_messages(steps(40, **failing), setting)
+    assert alert == Told(11, "warning", "reward_failures", "second")
+    assert "it is held out, so that they are learnt from all the same" in message
+
+
+def test_a_reward_that_gives_no_answers_what_it_gives_good_ones() -> None:
+    rewards = (
+        RewardSetting("judge", "judge", 1.0),
+        RewardSetting("second", "judge", 0.0),
+        RewardSetting("padding", "judge", -1.0),
+    )
+    shares = {
+        0: {"judge": 0.0, "second": 0.0, "padding": 1.0},  # a high value of padding is a low one of the sum
+        20: {"judge": 0.1, "second": 0.1},  # one of ten may hit upon an answer
+        40: {"judge": 0.2, "second": 0.2},
+        60: {"judge": 0.5, "second": 1.0},
+        80: {"judge": math.nan, "second": 0.2},  # none was scored: it says nothing
+        100: {"judge": 0.1, "second": 0.2},
+    }
+    found = told(steps(100), replace(SETTING, rewards=rewards), canaries=shares)
+    assert found == [
+        Told(40, "warning", "reward_fooled", "judge"),
+        Told(40, "warning", "reward_fooled", "second"),
+        Told(60, "critical", "reward_fooled", "judge"),
+        Told(100, "over", "reward_fooled", "judge"),
+    ]
+    ((alert, message),) = told_with_messages(steps(5), canaries={0: {"exact_answer": 0.6}})
+    assert alert == Told(0, "critical", "reward_fooled", "exact_answer")
+    assert message.startswith("in the evaluation before the first step reward exact_answer gave 60% of the ")
+
+
 NOT_FINITE = {"step_skipped": 1.0, "loss": math.nan, "grad_norm": math.nan}
 
 

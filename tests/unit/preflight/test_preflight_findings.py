@@ -6,7 +6,9 @@ import pytest
 
 from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.scoring import Failed, FailureCode, NotApplicable, Scored
-from trainer_service.training._preflight_findings import RewardSeen, RunSeen, find, seconds_per_step
+from trainer_service.training._preflight_findings import find
+from trainer_service.training._preflight_seen import RewardSeen, RunSeen, seconds_per_step
+from trainer_service.training.canaries import ECHO
 
 H = GrpoHyperparameters(rollouts_per_prompt=8, global_batch_size=64, max_response_length=32)
 
@@ -129,6 +131,34 @@ def test_a_reward_that_applies_to_nothing_is_told():
     assert kinds(seen_of([NotApplicable("no column")] * 16), HEALTHY) == [("not_applicable", "warning")]
 
 
+def test_a_job_whose_rewards_apply_to_nothing_is_stopped():
+    (found,) = find(run_of(seen_of([NotApplicable("no column gold")] * 16)), H)
+    assert (found.kind, found.severity, found.reward) == ("nothing_applies", "critical", "")
+    assert "no reward (right) applies to 16 of 16 completions" in found.seen
+    assert "no column gold" in found.seen
+    assert "columns" in found.advice
+    assert found.evidence == {"not_applicable": 16.0, "completions": 16.0}
+    both = [seen_of([NotApplicable()] * 16), replace(seen_of([NotApplicable()] * 16), name="other")]
+    assert kinds(*both) == [
+        ("nothing_applies", "critical"),
+        ("not_applicable", "warning"),
+        ("not_applicable", "warning"),
+    ]
+
+
+def test_as_many_may_be_left_out_as_may_be_unscored():
+    def of(left_out, **hyperparameters):
+        samples = [*[NotApplicable()] * left_out, *scored(*[0, 1] * 8)[left_out:]]
+        reward = seen_of(samples, good=scored(1, 1), bad=scored(0, 0))
+        found = find(run_of(reward), H.model_copy(update=hyperparameters))
+        return "nothing_applies" in [finding.kind for finding in found]
+
+    assert [of(8), of(9)] == [False, True]
+    assert not of(9, max_unscored_fraction=0.6)
+    # However much may be unscored: from nothing, nothing is learnt.
+    assert [of(15, max_unscored_fraction=1.0), of(16, max_unscored_fraction=1.0)] == [False, True]
+
+
 def test_canaries_that_score_as_well_as_good_texts():
     likes_colons = seen_of(
         scored(*[0, 1] * 8), good=scored(1, 1), bad=scored(0), canaries={"": scored(0), ":": scored(1)}
@@ -202,3 +232,25 @@ def test_few_mixed_groups_are_told_with_a_group_size_that_does():
 def test_the_worst_comes_first():
     reward = seen_of(scored(*[0] * 16), good=scored(1), bad=scored(0))
     assert [severity for _, severity in kinds(reward, truncated_count=16)] == ["critical", "warning"]
+
+
+def test_a_reward_that_pays_for_the_prompt_again_is_warned_of_and_stops_nothing():
+    """A prompt may hold, as an example, the tags that a format check looks for."""
+    canaries = {"": scored(0), ECHO: scored(1, 1)}
+    reward = seen_of(scored(*[0, 1] * 8), good=scored(1, 1), bad=scored(0), canaries=canaries)
+    (found,) = find(run_of(reward), H)
+    assert (found.kind, found.severity) == ("nothing_scores_well", "warning")
+    assert "gave 1 to a completion that repeats the prompt, and 1 to a good one" in found.seen
+
+
+def test_what_is_held_out_is_warned_of_and_stops_nothing():
+    same = {"": scored(0.7), ":": scored(0.7)}
+    watching = replace(seen_of(scored(*[0.7] * 16), canaries=same), name="watching")
+    assert kinds(HEALTHY, watching) == [("constant_reward", "critical")]
+    held_out = replace(watching, is_held_out=True)
+    assert kinds(HEALTHY, held_out) == [("constant_reward", "warning")]
+    # Nor does it count that it applies: no reward that is taught applies to anything.
+    unused = seen_of([NotApplicable()] * 16, canaries={})
+    working = replace(HEALTHY, name="working")
+    assert ("nothing_applies", "critical") not in kinds(unused, working)
+    assert ("nothing_applies", "critical") in kinds(unused, replace(working, is_held_out=True))

@@ -8,10 +8,10 @@ from plaudit.errors import InternalError, InvalidArgumentError
 from plaudit.types.scoring import ChatMessage, Completion, Examples, FinishReason, Prompt
 from reward_service import Item, Reward, reward
 from reward_service._examples import ExampleWriter
+from reward_service._session import Selection
 from reward_service.rewards.exact_answer import exact_answer
 from reward_service.rewards.format_check import format_check
 from reward_service.rewards.length_penalty import length_penalty
-from reward_service.session import Selection
 
 
 def prompt(**columns):

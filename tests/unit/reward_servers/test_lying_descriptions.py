@@ -33,6 +33,14 @@ def test_doubled_and_impossible_names_are_told() -> None:
     assert doubled == '1 names stand for several rewards ("good"); the first of each is shown'
 
 
+def test_texts_that_would_break_a_table_or_steer_a_terminal_are_one_plain_line() -> None:
+    answer = described(pb.Reward(name="good", description=" One\n\tline\u2028of\r\n\x1b[2Jtext \u202eback "))
+    answer.server_name, answer.server_version = "a\nserver   answers yes", "1.0\x00" + "9" * 1000
+    description = description_of(answer)
+    assert description.rewards[0].description == "One line of \ufffd[2Jtext \ufffdback"
+    assert description.server_version == "a server answers yes 1.0\ufffd" + "9" * 196
+
+
 def test_no_reward_at_all_is_told() -> None:
     description = description_of(described())
     assert (description.rewards, description.warnings) == ((), ("it offers no reward",))

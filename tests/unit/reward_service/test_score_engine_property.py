@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from plaudit.errors import AbortedError, PlauditError
 from plaudit.types.scoring import Completion, FailureCode, NotApplicable, Outcome, Prompt, Scored
-from reward_service._stream import Done, Frame, Opened, Rejected, Results, Stream
+from reward_service._session import Selection, Session, SessionRequest
+from reward_service._stream import Bundle, Done, Frame, Opened, Rejected, Stream
 from reward_service._work import Batch, Group, Report
 from reward_service.limits import ServerLimits
-from reward_service.session import ScoreEngine, Selection, Session, SessionRequest
+from reward_service.session import ScoreEngine
 
 WINDOW = 12
 KEYS = ("left", "right")
@@ -106,14 +107,18 @@ class Client:
                 match frame:
                     case Opened():
                         self.retained = list(frame.retained_batch_ids)
-                    case Results():
-                        for result in frame.results:
-                            key = result[:3]
-                            assert key not in on_stream, f"{key} came twice on one stream"
-                            assert result.batch_id not in finished, "a result came after done"
-                            on_stream.add(key)
-                            self.having.add(key)
-                            outcomes[result.batch_id, type(result.outcome).__name__] += 1
+                    case Bundle():
+                        for results in frame.results:
+                            batch_id = results.batch_id
+                            assert batch_id not in finished, "a result came after done"
+                            for completion_id, outcome in zip(
+                                results.completion_ids, results.outcomes, strict=True
+                            ):
+                                key = batch_id, completion_id, results.reward_key
+                                assert key not in on_stream, f"{key} came twice on one stream"
+                                on_stream.add(key)
+                                self.having.add(key)
+                                outcomes[batch_id, type(outcome).__name__] += 1
                     case Done():
                         batch_id = frame.batch_id
                         assert batch_id not in finished, "done came twice on one stream"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.cli._trial_rows import TrialRow, read_rows
 from plaudit.errors import InvalidArgumentError
+from plaudit.trial._rows import TrialRow, read_rows
 from plaudit.types.scoring import ChatMessage
 
 
@@ -70,3 +70,19 @@ def test_a_named_column_must_be_there(tmp_path: Path) -> None:
 def test_an_empty_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="holds no rows"):
         rows_of(tmp_path, "")
+
+
+def test_numbers_that_json_does_not_have_are_told_by_line_and_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        rows_of(
+            tmp_path,
+            '{"prompt": "Q", "answer": 1.5}',
+            '{"prompt": "Q", "answer": NaN}',
+            '{"prompt": "Q", "levels": [1, {"a": -Infinity}]}',
+            '{"prompt": "Q", "answer": 1e999}',
+        )
+    told = {v.field.rpartition(":")[2]: v.message for v in caught.value.violations}
+    assert list(told) == ["2", "3", "4"]
+    assert told["2"].startswith('"answer" is NaN, and JSON has neither NaN nor infinities')
+    assert told["3"].startswith('"levels" is [1, {"a": -Infinity}]')
+    assert told["4"].startswith('"answer" is Infinity')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from fractions import Fraction
 
@@ -72,5 +73,18 @@ def test_the_sum_is_the_exact_one_rounded_once(terms: list[tuple[float, float]])
         outcomes(**{name: Scored(value) for name, (value, _) in zip(names, terms, strict=True)}),
         {name: weight for name, (_, weight) in zip(names, terms, strict=True)},
     )
+    taught = [(value, weight) for value, weight in terms if weight != 0.0]
     # Products are rounded to float64, their sum exactly.
-    assert combined.value == float(sum(Fraction(weight * value) for value, weight in terms))
+    expected = float(sum(Fraction(weight * value) for value, weight in taught))
+    assert combined.value == (expected if taught else None)
+
+
+@pytest.mark.parametrize("outcome", [Scored(9.0), Scored(math.nan), NotApplicable(), FAILED])
+def test_a_reward_of_weight_0_changes_nothing(outcome: Outcome) -> None:
+    weights = {"a": 0.5, "watching": 0.0}
+    assert weighted_sum(outcomes(a=Scored(3.0), watching=outcome), weights).value == 1.5
+    left_out = weighted_sum(outcomes(a=NotApplicable(), watching=outcome), weights)
+    assert left_out.status is RewardStatus.NOT_APPLICABLE
+    failed = weighted_sum(outcomes(a=FAILED, watching=outcome), weights)
+    assert failed.status is RewardStatus.FAILED
+    assert "watching" not in failed.reason

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from plaudit.types.statuses import RunState
 from trainer_service import ledger as ledger_module
-from trainer_service.devices import Device, parse_devices
+from trainer_service.devices import Device, parse_devices, visible_devices
 from trainer_service.journal import JournalReader, RunStateChanged
 from trainer_service.launchers import memory, output
 from trainer_service.ledger import Ledger, LedgerError
@@ -190,11 +190,31 @@ def test_the_last_lines_are_short_and_fit_to_print(tmp_path: Path) -> None:
 
 
 def test_devices_are_read_from_the_drivers_listing() -> None:
-    listing = "NVIDIA H200, 143771\nNVIDIA GeForce RTX 4090, 24564\n\nFailed to initialize NVML\nX, [N/A]\n"
-    assert parse_devices(listing) == (
-        Device("NVIDIA H200", 150_754_820_096),
-        Device("NVIDIA GeForce RTX 4090", 25_757_220_864),
+    listing = (
+        "GPU-1f, NVIDIA H200, 143771\nGPU-2a, NVIDIA GeForce RTX 4090, 24564\n\n"
+        "Failed to initialize NVML\nGPU-3, X, [N/A]\n"
     )
+    assert parse_devices(listing) == (
+        Device("GPU-1f", "NVIDIA H200", 150_754_820_096),
+        Device("GPU-2a", "NVIDIA GeForce RTX 4090", 25_757_220_864),
+    )
+
+
+@pytest.mark.parametrize(
+    ("visible", "shown"),
+    [
+        (None, "abc"),
+        ("", ""),
+        ("-1", ""),
+        ("1", "b"),
+        ("2,0", "ca"),
+        ("0,7,1", "a"),
+        ("GPU-b,GPU-a0", "ba"),
+    ],
+)
+def test_only_the_devices_that_runs_may_see_are_announced(visible: str | None, shown: str) -> None:
+    devices = [Device(f"GPU-{name}0", name, 1) for name in "abc"]
+    assert "".join(device.name for device in visible_devices(devices, visible)) == shown
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,16 @@ ELSEWHERE = {
     "lora_rank",
     "lora_alpha",
     "load_in_4bit",
+    # tests/unit/trainer_service/test_unsloth.py: it acts before the run starts
+    "use_unsloth",
     "log_completions",
+    # tests/integration/health: it acts in the gateway
+    "stop_on",
+    # test_evaluations.py
+    "eval_dataset_id",
+    "eval_every",
+    "eval_temperature",
+    "eval_max_prompts",
     # test_unscored_gradients.py, test_against_plain_trl.py
     "loss_type",
 }

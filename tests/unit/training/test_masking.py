@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from trainer_service.training.advantages import compute_advantages
-from trainer_service.training.masking import LOSS_SCALE, mask_batch, micro_batches
+from trainer_service.training.masking import LOSS_SCALE, mask_batch, micro_batches, order_rows
 
 NAN = float("nan")
 
@@ -55,12 +55,14 @@ def test_a_batch_of_nothing_keeps_a_finite_scale():
     assert torch.isfinite(masked[LOSS_SCALE])
 
 
+def prompts_of(lengths):
+    return [[10 + row] * length for row, length in enumerate(lengths)]
+
+
 def test_rows_of_like_length_come_together():
-    parts = micro_batches(
-        {**batch_of([1, 5, 2, 4, 3, 5], prompt_lengths=[2, 1, 2, 2, 2, 2]), LOSS_SCALE: torch.tensor(1.5)},
-        3,
-        "dapo",
-    )
+    order_B = order_rows(prompts_of([2, 1, 2, 2, 2, 2]), [1, 5, 2, 4, 3, 5], "dapo", share_prompts=False)
+    assert order_B.tolist() == [5, 1, 3, 4, 2, 0]
+    parts = micro_batches({**batch_of([1, 5, 2, 4, 3, 5]), LOSS_SCALE: torch.tensor(1.5)}, order_B, 3, "dapo")
     assert [part["completion_ids"][:, 0].tolist() for part in parts] == [[5, 1], [3, 4], [2, 0]]
     assert all(part[LOSS_SCALE] == 1.5 for part in parts)
     assert all(part["num_items_in_batch"] == 20 for part in parts)
@@ -68,12 +70,20 @@ def test_rows_of_like_length_come_together():
         assert torch.equal(part["prompt_ids"][:, 0], part["completion_ids"][:, 0])
 
 
+def test_completions_of_a_prompt_come_together():
+    one, other, third = [7, 7], [7, 7, 7], [8, 8]
+    prompts = [one, one, other, other, third, third]
+    order_B = order_rows(prompts, [2, 4, 1, 6, 6, 3], "grpo", share_prompts=True)
+    assert order_B.tolist() == [3, 2, 4, 5, 1, 0]
+
+
 def test_a_bnpo_micro_batch_without_a_token_leaves_the_mean():
     batch = batch_of([0, 0, 3, 3])
     scales = set()
     for seed in range(20):
         torch.manual_seed(seed)
-        parts = micro_batches(batch, 2, "bnpo")
+        order_B = order_rows(prompts_of([2] * 4), [0, 0, 3, 3], "bnpo", share_prompts=True)
+        parts = micro_batches(batch, order_B, 2, "bnpo")
         empty = sum(not part["completion_mask"].any() for part in parts)
         assert all(part[LOSS_SCALE] == 2 / (2 - empty) for part in parts)
         scales.add(parts[0][LOSS_SCALE].item())

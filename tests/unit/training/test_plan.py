@@ -49,7 +49,7 @@ def test_a_dataset_smaller_than_a_step_is_refused_with_what_would_work():
 
 
 def test_a_micro_batch_that_does_not_divide_is_refused():
-    with pytest.raises(InvalidArgumentError, match="1 would work"):
+    with pytest.raises(InvalidArgumentError, match="2 would work"):
         plan(8, micro=3)
     with pytest.raises(InvalidArgumentError, match="micro_batch_size"):
         plan(8, micro=8, world=2)

@@ -19,6 +19,8 @@ ELSEWHERE = {
     "lora_rank",
     "lora_alpha",
     "load_in_4bit",
+    # tests/unit/trainer_service/test_unsloth.py: it acts before the run starts
+    "use_unsloth",
 }
 
 
@@ -141,7 +143,7 @@ def test_micro_batch_size(make_sft_bench):
         assert passes.seen == between
         norms.append(bench.steps()[0]["grad_norm"])
     assert norms[0] == pytest.approx(norms[1], rel=1e-4)
-    with pytest.raises(InvalidArgumentError, match="2 would work"):
+    with pytest.raises(InvalidArgumentError, match="4 would work"):
         plan_imitation(SftHyperparameters(global_batch_size=8), row_count=16, micro_batch_size=6)
 
 

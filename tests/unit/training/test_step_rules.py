@@ -197,6 +197,27 @@ def test_half_of_them_is_not_too_many(make_bench):
     assert len(steps_of(bench)) == 2 and bench.rules.pause_reason is None
 
 
+def test_rewards_that_apply_to_nothing_pause_after_three_rollouts(make_bench):
+    def outcomes_of(prompt, completion, step):
+        index = int(completion.completion_id.split("-")[1])
+        if step == 3 and index == 0:  # one that was scored, though it teaches nothing alone
+            return {"length": Scored(1.0)}
+        return {"length": GONE if index < 2 else NotApplicable("the row has no column gold")}
+
+    bench = make_bench(outcomes_of=outcomes_of, max_steps=9)
+    bench.trainer.train()
+    # 1 and 2, then 4 to 6 are of nothing at all.
+    assert len(steps_of(bench)) == 6
+    assert bench.rules.pause_reason == (
+        "3 rollouts in a row taught nothing, the last of them that of step 6: no reward applied to 14 of its "
+        "16 completions, and the others could not be scored; check the columns that the rewards read, or "
+        "take rows to which one applies; length says: the row has no column gold"
+    )
+    assert bench.entries(CheckpointSaved)[-1].step == 6
+    (pausing,) = bench.entries(RunStateChanged)
+    assert pausing.state is RunState.PAUSING and pausing.reason == bench.rules.pause_reason
+
+
 def test_a_spent_budget_pauses(make_bench):
     bench = make_bench(max_steps=5)
     bench.scorer.reason = "judge: budget of 3 USD is spent"

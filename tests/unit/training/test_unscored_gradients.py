@@ -82,6 +82,7 @@ def our_gradient(make_bench, completions, accumulation, **hyperparameters):
         max_grad_norm=0.0,
         **hyperparameters,
     )
+    assert bench.trainer.prompt_sharing.exact, "completions of a group are to share a pass over their prompt"
     gradients = Gradients()
     bench.trainer.add_callback(gradients)
     bench.trainer.train()

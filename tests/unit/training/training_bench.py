@@ -16,13 +16,26 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from plaudit.scoring import CompletionScores, ScoredOutcome
+from plaudit.scoring import CompletionScores, KnownTexts, RewardRules, ScoredOutcome
 from plaudit.types.hyperparameters import GrpoHyperparameters
-from plaudit.types.scoring import ChatMessage, Completion, FinishReason, Outcome, Prompt, Purpose, Scored
+from plaudit.types.scoring import (
+    ChatMessage,
+    Completion,
+    Examples,
+    FinishReason,
+    Outcome,
+    Prompt,
+    Purpose,
+    Scored,
+)
 from trainer_service.control import RunControl
-from trainer_service.journal import JournalReader, JournalWriter
+from trainer_service.journal import CompletionsWritten, JournalReader, JournalWriter
 from trainer_service.training.checkpoints import CheckpointStore
+from trainer_service.training.completions import write_evaluation
 from trainer_service.training.config import grpo_config, plan_training
+from trainer_service.training.evaluation import Evaluation, spread
+from trainer_service.training.evaluations import Evaluations
+from trainer_service.training.evaluator import Evaluator
 from trainer_service.training.prompts import PreparedPrompt
 from trainer_service.training.reporting import RunReporter
 from trainer_service.training.rollout import FinishedRow, RolloutResult, roll_out
@@ -31,6 +44,8 @@ from trainer_service.training.steps import StepLedger, StepRules
 from trainer_service.training.trainer import GrpoTrainer, Policy
 
 VOCABULARY = 48
+HELD_OUT = 5
+"""Prompts of evaluations."""
 END, PAD = 1, 0
 
 
@@ -151,15 +166,21 @@ class ScriptedScorer:
 
     outcomes_of: OutcomesOf
     reason: str | None = None
+    promised: Mapping[str, RewardRules] = field(default_factory=dict)
+    knows_good: tuple[str, ...] = ()
     submitted: list[tuple[Prompt, Completion, int, int, Purpose]] = field(default_factory=list)
     _scores: dict[str, CompletionScores] = field(default_factory=dict)
 
-    def submit(self, prompt, completion, *, step, group_size, purpose) -> None:
+    def submit(self, prompt, completion, *, step, group_size, purpose, reward_names=None) -> None:
         self.submitted.append((prompt, completion, step, group_size, purpose))
         outcomes = self.outcomes_of(prompt, completion, step)
         now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
         self._scores[completion.completion_id] = CompletionScores(
-            {name: ScoredOutcome(outcome, 0.25, now) for name, outcome in outcomes.items()}
+            {
+                name: ScoredOutcome(outcome, 0.25, now)
+                for name, outcome in outcomes.items()
+                if reward_names is None or name in reward_names
+            }
         )
 
     def wait(self, completion_ids: Iterable[str], timeout: float) -> bool:
@@ -173,6 +194,13 @@ class ScriptedScorer:
 
     def pause_reason(self) -> str | None:
         return self.reason
+
+    def rules(self) -> Mapping[str, RewardRules]:
+        return self.promised
+
+    def known_texts(self, prompts, timeout: float) -> Mapping[str, KnownTexts]:
+        examples = {prompt.group_id: Examples(good=(prompt.text,)) for prompt in prompts}
+        return {name: KnownTexts(examples) for name in self.knows_good}
 
 
 def length_reward(prompt: Prompt, completion: Completion, step: int) -> dict[str, Outcome]:
@@ -221,6 +249,7 @@ class BenchMaker:
         attempt: int = 1,
         model=None,
         scorer=None,
+        owed_after: int | None = 0,
         **hyperparameters: Any,
     ) -> Bench:
         h = GrpoHyperparameters(**{**SMALL, **hyperparameters})
@@ -235,6 +264,37 @@ class BenchMaker:
         plan = plan_training(h, row_count=prompt_count, micro_batch_size=micro_batch_size)
         scorer = scorer or ScriptedScorer(outcomes_of)
         ledger = StepLedger(h.clip_epsilon)
+        policy = Policy(
+            model=model or load_model(self.model_dir),
+            tokenizer=load_tokenizer(self.model_dir),
+            end_token_ids=frozenset({END}),
+            adapter=adapter,
+            rollout=rollout,
+        )
+        evaluations = None
+        if h.eval_dataset_id is not None:
+
+            def keep(evaluation: Evaluation) -> CompletionsWritten:
+                return write_evaluation(artifact_root, job_id="job", attempt=attempt, evaluation=evaluation)
+
+            evaluations = Evaluations(
+                Evaluator(
+                    policy,
+                    spread(make_prompts(HELD_OUT, seed=7), h.eval_max_prompts),
+                    h,
+                    rows_at_once=2,
+                    dtype=torch.float32,
+                    scorer=scorer,
+                    weights=weights,
+                    tell=reporter.waiting_for,
+                ),
+                plan=plan,
+                record=ledger,
+                reporter=reporter,
+                reward_names=tuple(weights),
+                keep=keep,
+                owed_after=owed_after,
+            )
         rules = StepRules(
             ledger=ledger,
             plan=plan,
@@ -243,16 +303,11 @@ class BenchMaker:
             artifact_root=self.tmp_path,
             reporter=reporter,
             advice=scorer,
+            evaluations=evaluations,
         )
         rollouts: list[ScoredRollout] = []
         trainer = GrpoTrainer(
-            policy=Policy(
-                model=model or load_model(self.model_dir),
-                tokenizer=load_tokenizer(self.model_dir),
-                end_token_ids=frozenset({END}),
-                adapter=adapter,
-                rollout=rollout,
-            ),
+            policy=policy,
             hyperparameters=h,
             args=grpo_config(h, plan, device=torch.device("cpu"), scratch=run_dir / "scratch"),
             plan=plan,

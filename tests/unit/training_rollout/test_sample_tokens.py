@@ -45,16 +45,19 @@ def test_frequencies_follow_the_distribution(temperature: float, top_p: float, t
         assert p_value.item() > 1e-4
 
 
+@pytest.mark.parametrize("vocabulary", [40, 128, 300])
 @pytest.mark.parametrize(("temperature", "top_p", "top_k"), SETTINGS)
-def test_evenly_spread_uniforms_give_the_exact_shares(temperature: float, top_p: float, top_k: int) -> None:
-    logits_V = torch.randn(40, generator=torch.Generator().manual_seed(4)) * 1.5
+def test_evenly_spread_uniforms_give_the_exact_shares(
+    temperature: float, top_p: float, top_k: int, vocabulary: int
+) -> None:
+    logits_V = torch.randn(vocabulary, generator=torch.Generator().manual_seed(4)) * 1.5
     expected_V = warped_probabilities(logits_V, temperature, top_p, top_k)
     n = 20_000
     uniforms = (torch.arange(n, dtype=torch.float64) + 0.5) / n
     tokens = sample_tokens(
         logits_V.expand(n, -1), uniforms, temperature=temperature, top_p=top_p, top_k=top_k
     )
-    counts_V = torch.bincount(tokens, minlength=40).double()
+    counts_V = torch.bincount(tokens, minlength=vocabulary).double()
     assert (counts_V - n * expected_V).abs().max().item() <= 1.01
     assert bool((tokens[1:] >= tokens[:-1]).all()), "the inverse of a distribution function does not fall"
 
@@ -94,11 +97,13 @@ def test_a_row_does_not_depend_on_the_others(
     assert torch.equal(torch.cat([sample(torch.arange(0, 5)), sample(torch.arange(5, 33))]), together)
 
 
-def test_the_ends_of_the_range_reach_only_possible_tokens() -> None:
-    # Tokens 0 and 4 underflow to probability 0; the largest uniform must not fall off the end.
-    logits = torch.tensor([[-1e4, 0.0, 1.0, 0.5, -1e4]])
+@pytest.mark.parametrize("around", [1, 127, 128, 400])
+def test_the_ends_of_the_range_reach_only_possible_tokens(around: int) -> None:
+    # Those around the three underflow to probability 0; the largest uniform must not fall off the end.
+    logits = torch.full((1, 2 * around + 3), -1e4)
+    logits[0, around : around + 3] = torch.tensor([0.0, 1.0, 0.5])
     largest = math.nextafter(1.0, 0.0)
-    for uniform, token in ((0.0, 1), (largest, 3)):
+    for uniform, token in ((0.0, around), (largest, around + 2)):
         sampled = sample_tokens(
             logits, torch.tensor([uniform], dtype=torch.float64), temperature=1.0, top_p=1.0, top_k=0
         )

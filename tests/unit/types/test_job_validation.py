@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from plaudit.errors import InvalidArgumentError
 from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.jobs import accepted_job_spec
-from plaudit.types.validation import check_job_spec, parse_job_spec, parse_json_object
+from plaudit.types.validation import check_job_spec, check_run_spec, parse_job_spec, parse_json_object
 
 
 def spec(**changes: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_ten_wrong_fields_are_told_at_once() -> None:
                 "loss_type": "mine",
                 "learning_rat": 1,
             },
-            rewards=[{"server": "builtin", "reward": "exact_answer", "weight": 0}],
+            rewards=[{"server": "builtin", "reward": "exact_answer", "weight": 2e6}],
         )
     )
     assert set(found) == {
@@ -95,9 +95,13 @@ def test_ten_wrong_fields_are_told_at_once() -> None:
         ({"checkpoint_every": 2.5}, "checkpoint_every", "2 would work"),
         ({"max_steps": 10, "warmup_steps": 10}, "warmup_steps", "at most 9 would work"),
         ({"load_in_4bit": True}, "load_in_4bit", "set lora_rank"),
-        ({"use_unsloth": True}, "use_unsloth", "not supported by this version"),
-        ({"eval_dataset_id": "ds_1"}, "eval_dataset_id", "not supported by this version"),
-        ({"eval_every": 5}, "eval_every", "not supported by this version"),
+        ({"eval_every": 5}, "eval_every", "has no effect without eval_dataset_id"),
+        ({"eval_temperature": 0.7}, "eval_temperature", "or leave eval_temperature out"),
+        ({"eval_max_prompts": 8}, "eval_max_prompts", "has no effect without eval_dataset_id"),
+        ({"eval_dataset_id": "ds_1", "eval_every": 2.5}, "eval_every", "2 would work"),
+        ({"eval_dataset_id": "ds_1", "eval_every": 0}, "eval_every", "greater than 0"),
+        ({"eval_dataset_id": "ds_1", "eval_max_prompts": 0}, "eval_max_prompts", "for example 256"),
+        ({"eval_dataset_id": "ds_1", "eval_temperature": -1}, "eval_temperature", "for example 0.0"),
         ({"rollout_engine": "vllm"}, "rollout_engine", "'auto' or 'transformers' would work"),
         ({"stop_on": ["collapse", "non_finite"]}, "stop_on[0]", "'policy_collapse', 'length_explosion'"),
         ({"stop_on": "non_finite"}, "stop_on", 'for example ["policy_collapse"]'),
@@ -129,6 +133,39 @@ def test_rewards_need_names_of_their_own() -> None:
     assert "is the name of rewards[0] too" in wrong(spec(rewards=twice))["rewards[1].name"]
     named = [{**twice[0], "name": "first"}, {**twice[1], "name": "second"}]
     assert wrong(spec(rewards=named)) == {}
+
+
+def test_a_reward_of_weight_0_is_held_out_and_one_must_be_taught() -> None:
+    taught = {"server": "builtin", "reward": "exact_answer", "weight": 0.5}
+    held_out = {**taught, "name": "second", "weight": 0}
+    bindings = parse_job_spec(spec(rewards=[taught, held_out])).rewards
+    assert [binding.is_held_out for binding in bindings] == [False, True]
+    found = wrong(spec(rewards=[held_out, {**held_out, "name": "third"}]))
+    assert list(found) == ["rewards"]
+    assert "give at least one of them a weight, for example 1" in found["rewards"]
+
+
+def test_evaluations_are_a_matter_of_grpo() -> None:
+    good = {"eval_dataset_id": "held-out", "eval_every": 20, "eval_temperature": 0.7, "eval_max_prompts": 64}
+    assert wrong(spec(hyperparameters=good)) == {}
+    found = wrong(spec(method="sft", rewards=[], hyperparameters=good))
+    assert set(found) == {f"hyperparameters.{name}" for name in good}
+    assert all("is a hyperparameter of grpo, and sft has none" in message for message in found.values())
+
+
+def test_a_run_has_the_rows_of_evaluations_exactly_where_the_job_names_a_dataset() -> None:
+    dataset = {"uri": "datasets/ab.parquet", "sha256": "ab", "row_count": 3}
+    job = parse_job_spec(spec()).model_dump(mode="json")
+    run = {name: job[name] for name in ("base_model", "output_name", "method")} | {
+        "dataset": dataset,
+        "rewards": [{"binding": job["rewards"][0], "addresses": ["127.0.0.1:1"]}],
+    }
+    for evaluated in (False, True):
+        h = {**job["hyperparameters"], "eval_dataset_id": "held-out" if evaluated else None}
+        for rows in (None, dataset):
+            _, violations = check_run_spec({**run, "hyperparameters": h, "eval_dataset": rows})
+            fields = [v.field for v in violations]
+            assert fields == ([] if evaluated == (rows is not None) else ["eval_dataset"])
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

@@ -69,7 +69,6 @@ def test_rewards_are_for_grpo() -> None:
         ({"checkpoint_every": 2.5}, "checkpoint_every", "2 would work"),
         ({"max_steps": 10, "warmup_steps": 10}, "warmup_steps", "at most 9 would work"),
         ({"load_in_4bit": True}, "load_in_4bit", "set lora_rank"),
-        ({"use_unsloth": True}, "use_unsloth", "not supported by this version"),
         ({"max_length": 0}, "max_length", "for example 2048"),
         ({"max_length": 10**30}, "max_length", "less than or equal to 10000000"),
         ({"learning_rate": 0}, "learning_rate", "greater than 0"),

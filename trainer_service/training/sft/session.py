@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
+from plaudit.errors import InvalidArgumentError
 from plaudit.types.sft_hyperparameters import SftHyperparameters
-from trainer_service.journal import RunStateChanged
+from trainer_service.journal import MemoryEstimated, RunStateChanged
 from trainer_service.run_directory import RunStart
 from trainer_service.training.checkpoints import open_checkpoint
 from trainer_service.training.config import (
@@ -20,7 +21,7 @@ from trainer_service.training.config import (
     uses_gradient_checkpointing,
 )
 from trainer_service.training.dataset import DatasetRow, read_rows
-from trainer_service.training.memory import choose_rows_per_pass
+from trainer_service.training.memory import choose_rows_per_pass, weigh
 from trainer_service.training.models import check_example_length, end_token_ids, lora_config
 from trainer_service.training.reporting import RunReporter
 from trainer_service.training.sft.examples import PreparedExamples, prepare_examples
@@ -83,14 +84,28 @@ class SftSession:
     def _plan(self, model: PreTrainedModel, prepared: PreparedExamples) -> TrainingPlan:
         longest = max(len(example.token_ids_T) for example in prepared.examples)
         check_example_length(model, longest)
+        bytes_per_value = compute_dtype(self._h, self._device).itemsize
+        gradient_checkpointing = uses_gradient_checkpointing(self._h, self._device)
         micro_batch_size = choose_rows_per_pass(
             self._h,
             model,
             longest_row=longest,
-            with_reference=False,
-            bytes_per_value=compute_dtype(self._h, self._device).itemsize,
-            gradient_checkpointing=uses_gradient_checkpointing(self._h, self._device),
+            bytes_per_value=bytes_per_value,
+            gradient_checkpointing=gradient_checkpointing,
         )
+        verdict = weigh(
+            self._h,
+            model,
+            longest_prompt=longest,
+            bytes_per_value=bytes_per_value,
+            gradient_checkpointing=gradient_checkpointing,
+            micro_batch_size=micro_batch_size,
+        )
+        self._reporter.append(MemoryEstimated(verdict.estimate))
+        if verdict.warning:
+            self._reporter.log("warning", verdict.warning)
+        if verdict.obstacles:
+            raise InvalidArgumentError(verdict.obstacles)
         return plan_imitation(self._h, row_count=len(prepared.examples), micro_batch_size=micro_batch_size)
 
     def _trainer(
