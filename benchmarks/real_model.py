@@ -30,7 +30,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PARTS: Final = ROOT / ".venv" / "real-model"
 RESULTS: Final = ROOT / "docs" / "results"
 SEEDS: Final = (1, 2, 3)
-STEPS: Final = 40
+STEPS: Final = 30
 HYPERPARAMETERS: Final[dict[str, Any]] = {
     "learning_rate": 2e-4,
     "max_steps": STEPS,

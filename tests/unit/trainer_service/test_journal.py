@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plaudit.types.statuses import ErrorCode, RunState
-from trainer_service import journal as journal_module
 from trainer_service.journal import (
     CheckpointRemoved,
     CheckpointSaved,
@@ -31,6 +30,8 @@ from trainer_service.journal import (
     RunStateChanged,
     StepCompleted,
 )
+from trainer_service.journal import _encoding as encoding_module
+from trainer_service.journal import _store as journal_module
 
 ONE_OF_EACH: list[JournalEntry] = [
     RunStateChanged(RunState.STARTING),
@@ -73,7 +74,7 @@ def test_a_second_writer_goes_on_where_the_first_left(tmp_path: Path) -> None:
 
 @given(st.dictionaries(st.text(max_size=20), st.floats(), max_size=8))
 def test_every_float_survives_bit_for_bit(metrics: dict[str, float]) -> None:
-    [entry] = [journal_module._decode("step_completed", journal_module._encode(StepCompleted(1, 2, metrics)))]
+    [entry] = [encoding_module.decode("step_completed", encoding_module.encode(StepCompleted(1, 2, metrics)))]
     assert isinstance(entry, StepCompleted)
     assert entry.metrics.keys() == metrics.keys()
     for name, value in metrics.items():

@@ -7,32 +7,31 @@ after it is dead, the process in between. Readers never hold up the writer (WAL)
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Final, Literal, Self
 
 import structlog
 
 from plaudit.errors import UnavailableError
-from plaudit.types.memory import MemoryEstimate
-from plaudit.types.preflight import PreflightReport
-from plaudit.types.statuses import ErrorCode, RunState
-from trainer_service.exported import ExportedModel
+from plaudit.types.statuses import RunState
+from trainer_service.journal._encoding import KINDS, decode, encode, is_terminal
+from trainer_service.journal._entries import (
+    CheckpointSaved,
+    JournalEntry,
+    RunError,
+    RunStateChanged,
+    StepCompleted,
+)
 
 log = structlog.get_logger(__name__)
-
-LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
-
-MAX_TEXT_LENGTH: Final = 16_384
-"""Characters of a message in an entry; what is longer is cut, so that every entry fits a gRPC message."""
 
 _FILE_NAME: Final = "journal.sqlite3"
 _BUSY_TIMEOUT_SECONDS: Final = 5.0
@@ -52,120 +51,6 @@ CREATE INDEX IF NOT EXISTS entries_by_kind ON entries (kind, sequence);
 
 
 @dataclass(frozen=True, slots=True)
-class RunError:
-    """Why a run failed: the cause for programs, and for people what went wrong and what to try."""
-
-    code: ErrorCode
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunStateChanged:
-    """The run's state changed. `error` is set only for FAILED; `reason` says why it paused, for people."""
-
-    state: RunState
-    error: RunError | None = None
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StepCompleted:
-    """An optimizer step, counted from 1, finished or was skipped. Values of `metrics` may be NaN."""
-
-    step: int
-    total_steps: int
-    metrics: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointSaved:
-    """A checkpoint is complete on disk. `uri` is relative to the artifact root; `sha256` its manifest's."""
-
-    step: int
-    uri: str
-    size_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointRemoved:
-    """A checkpoint was removed by checkpoint_keep."""
-
-    step: int
-    uri: str
-
-
-@dataclass(frozen=True, slots=True)
-class CompletionsWritten:
-    """Scored completions of a step are in a Parquet file, `uri` relative to the artifact root."""
-
-    step: int
-    uri: str
-    row_count: int
-    size_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationFinished:
-    """The policy after `step` (0: before the first) was evaluated on held-out prompts. Values of `metrics`
-    may be NaN; `completions` is None where none are kept.
-    """
-
-    step: int
-    metrics: Mapping[str, float]
-    completions: CompletionsWritten | None
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """A line for people, with structured `fields` that JSON can hold."""
-
-    level: LogLevel
-    message: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PreflightFinished:
-    """The preflight is done; where it stops the run, the failure comes next."""
-
-    report: PreflightReport
-
-
-@dataclass(frozen=True, slots=True)
-class ModelExported:
-    """The model of the checkpoint after `step` was exported, or could not be: one of the two is None."""
-
-    step: int
-    model: ExportedModel | None
-    error: RunError | None
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryEstimated:
-    """What the run takes, now that its model and prompts are loaded; where it is too much, the failure comes
-    next.
-    """
-
-    estimate: MemoryEstimate
-
-
-JournalEntry: TypeAlias = (
-    RunStateChanged
-    | StepCompleted
-    | CheckpointSaved
-    | CheckpointRemoved
-    | CompletionsWritten
-    | EvaluationFinished
-    | LogLine
-    | PreflightFinished
-    | ModelExported
-    | MemoryEstimated
-)
-
-
-@dataclass(frozen=True, slots=True)
 class JournalRecord:
     """An entry with its place in the journal and the time, UTC, at which it was written."""
 
@@ -176,7 +61,7 @@ class JournalRecord:
     @property
     def is_terminal(self) -> bool:
         """Whether the journal ends with this entry."""
-        return _is_terminal(self.entry)
+        return is_terminal(self.entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +102,7 @@ class JournalWriter:
             state = _newest(self._connection, "state_changed")
         except sqlite3.Error as error:
             raise JournalError(f"the journal cannot be opened: {error}") from error
-        self._ended = state is not None and _is_terminal(state)
+        self._ended = state is not None and is_terminal(state)
         self._held: list[tuple[int, str, str]] = []
 
     def append(self, entry: JournalEntry) -> int:
@@ -236,9 +121,9 @@ class JournalWriter:
         with self._lock:
             for entry in entries:
                 if self._ended:
-                    raise JournalError(f"the journal has ended, and takes no {_KINDS[type(entry)]} any more")
-                self._held.append((written_at, _KINDS[type(entry)], _encode(entry)))
-                self._ended = _is_terminal(entry)
+                    raise JournalError(f"the journal has ended, and takes no {KINDS[type(entry)]} any more")
+                self._held.append((written_at, KINDS[type(entry)], encode(entry)))
+                self._ended = is_terminal(entry)
             self._write_held()
             return self._committed + len(self._held)
 
@@ -324,9 +209,7 @@ class JournalReader:
                 (sequence, limit),
             ).fetchall()
         return [
-            JournalRecord(
-                number, datetime.fromtimestamp(written_at / _MICROSECONDS, UTC), _decode(kind, body)
-            )
+            JournalRecord(number, datetime.fromtimestamp(written_at / _MICROSECONDS, UTC), decode(kind, body))
             for number, written_at, kind, body in rows
         ]
 
@@ -374,21 +257,6 @@ class JournalReader:
         self.close()
 
 
-_KINDS: Final[dict[type[JournalEntry], str]] = {
-    RunStateChanged: "state_changed",
-    StepCompleted: "step_completed",
-    CheckpointSaved: "checkpoint_saved",
-    CheckpointRemoved: "checkpoint_removed",
-    CompletionsWritten: "completions_written",
-    EvaluationFinished: "evaluation_finished",
-    LogLine: "log_line",
-    PreflightFinished: "preflight_finished",
-    ModelExported: "model_exported",
-    MemoryEstimated: "memory_estimated",
-}
-_CLASSES: Final = {kind: cls for cls, kind in _KINDS.items()}
-
-
 @contextmanager
 def _reading() -> Iterator[None]:
     try:
@@ -420,70 +288,4 @@ def _newest(connection: sqlite3.Connection, kind: str) -> JournalEntry | None:
     row = connection.execute(
         "SELECT body FROM entries WHERE kind = ? ORDER BY sequence DESC LIMIT 1", (kind,)
     ).fetchone()
-    return None if row is None else _decode(kind, row[0])
-
-
-def _is_terminal(entry: JournalEntry) -> bool:
-    return isinstance(entry, RunStateChanged) and entry.state.is_terminal
-
-
-def _encode(entry: JournalEntry) -> str:
-    if isinstance(entry, StepCompleted):
-        # A metric may be a scalar of an array library.
-        metrics = {name: float(value) for name, value in entry.metrics.items()}
-        return json.dumps({"step": entry.step, "total_steps": entry.total_steps, "metrics": metrics})
-    if isinstance(entry, EvaluationFinished):
-        values = {name: float(value) for name, value in entry.metrics.items()}
-        return json.dumps({**asdict(entry), "metrics": values})
-    if isinstance(entry, LogLine):
-        fields = json.dumps(dict(entry.fields), default=str)
-        if len(fields) > MAX_TEXT_LENGTH:
-            fields = json.dumps({"fields_left_out": f"{len(fields)} characters"})
-        return json.dumps(
-            {"level": entry.level, "message": _cut(entry.message), "fields": json.loads(fields)}
-        )
-    if isinstance(entry, RunStateChanged):
-        error = entry.error
-        return json.dumps(
-            {
-                "state": entry.state,
-                "error": None if error is None else {"code": error.code, "message": _cut(error.message)},
-                "reason": _cut(entry.reason),
-            }
-        )
-    if isinstance(entry, PreflightFinished):
-        return entry.report.model_dump_json()
-    if isinstance(entry, MemoryEstimated):
-        return entry.estimate.model_dump_json()
-    return json.dumps(asdict(entry))
-
-
-def _decode(kind: str, body: str) -> JournalEntry:
-    if kind == "preflight_finished":
-        return PreflightFinished(PreflightReport.model_validate_json(body))
-    if kind == "memory_estimated":
-        return MemoryEstimated(MemoryEstimate.model_validate_json(body))
-    values: dict[str, Any] = json.loads(body)
-    if kind == "state_changed":
-        return RunStateChanged(RunState(values["state"]), _error(values["error"]), values["reason"])
-    if kind == "evaluation_finished":
-        written = values["completions"]
-        return EvaluationFinished(
-            values["step"], values["metrics"], None if written is None else CompletionsWritten(**written)
-        )
-    if kind == "model_exported":
-        model = values["model"]
-        return ModelExported(
-            values["step"], None if model is None else ExportedModel.of(model), _error(values["error"])
-        )
-    return _CLASSES[kind](**values)
-
-
-def _error(values: dict[str, Any] | None) -> RunError | None:
-    return None if values is None else RunError(ErrorCode(values["code"]), values["message"])
-
-
-def _cut(text: str) -> str:
-    if len(text) <= MAX_TEXT_LENGTH:
-        return text
-    return f"{text[:MAX_TEXT_LENGTH]}… ({len(text) - MAX_TEXT_LENGTH} characters left out)"
+    return None if row is None else decode(kind, row[0])
