@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.access import Access
@@ -9,6 +10,7 @@ from gateway.datasets import DatasetConnection, DatasetService
 from gateway.datasets.token_statistics import PromptTokens
 from gateway.event_hub import EventHub
 from gateway.jobs.log_lines import JobLog
+from gateway.jobs.scheduler import TrainerPlaces
 from gateway.jobs.service import JobService
 from gateway.models.service import ModelService
 from gateway.rescoring.service import RescoreService
@@ -31,3 +33,5 @@ class Gateway:
     dataset_connection: DatasetConnection
     prompt_tokens: PromptTokens
     access: Access
+    trainers: Callable[[], Sequence[TrainerPlaces]]
+    """The trainers of the settings, as they answered when they were last asked."""

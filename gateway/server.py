@@ -20,6 +20,7 @@ from gateway.datasets import DatasetConnection, DatasetService, HubReader
 from gateway.datasets.token_statistics import PromptTokens
 from gateway.domain import Gateway
 from gateway.event_hub import EventHub
+from gateway.http_protocol import BoundedHeads
 from gateway.jobs.heartbeats import HeartbeatWatch
 from gateway.jobs.log_lines import JobLog
 from gateway.jobs.reconciler import Reconciler
@@ -158,6 +159,7 @@ async def open_gateway(settings: GatewaySettings) -> AsyncIterator[Gateway]:
                         ),
                         prompt_tokens=PromptTokens(datasets, questions),
                         access=access,
+                        trainers=reconciler.trainers,
                     )
             finally:
                 events.close()
@@ -176,6 +178,7 @@ def _http_config(settings: GatewaySettings, gateway: Gateway) -> uvicorn.Config:
     )
     return uvicorn.Config(
         create_app(gateway, hosts),
+        http=BoundedHeads,
         lifespan="off",
         log_config=None,
         access_log=False,

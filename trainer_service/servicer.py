@@ -99,7 +99,7 @@ class TrainerServicer(pb_grpc.TrainerServiceServicer):
     async def CheckRun(self, request: pb.CheckRunRequest, context: Any) -> pb.CheckRunResponse:
         asked = _convert.check_request(request)
         return _convert.checked_message(
-            await check_run(asked, self._capabilities, self._unsloth, self._artifact_root)
+            await check_run(asked, self._capabilities, self._unsloth, self._artifact_root, self._token_counts)
         )
 
     async def CountTokens(self, request: pb.CountTokensRequest, context: Any) -> pb.CountTokensResponse:

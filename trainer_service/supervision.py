@@ -309,7 +309,10 @@ def _end_without_model(finish: Finish, ended: ProcessExit) -> tuple[JournalEntry
 
 
 def _death_of(ended: ProcessExit) -> RunStateChanged:
-    output = f"; its last output was:\n{ended.output}" if ended.output else "; it printed nothing"
+    output = f"; its last output was:\n{ended.output}" if ended.output else "; it printed no cause"
+    if ended.out_of_memory or ended.status == -signal.SIGKILL:
+        # Whatever it printed, it was not killed for that: where it was is all that the last line tells.
+        output = f"; the last that it printed was: {ended.output.splitlines()[-1]}" if ended.output else ""
     if ended.out_of_memory:
         return _failed(
             ErrorCode.OUT_OF_MEMORY,

@@ -125,6 +125,17 @@ class TokenCounts:
             self._running = await self._start(request)
             return TokenCount()
 
+    async def known(
+        self, base_model: str, dataset_sha256: str, max_prompt_length: int
+    ) -> TokenStatistics | None:
+        """What was counted already; starts nothing. None: it was not."""
+        revision = await asyncio.to_thread(model_revision, base_model)
+        if revision is None:
+            return None
+        name = f"{_kept_name(dataset_sha256, base_model, revision, max_prompt_length)}.json"
+        count = await asyncio.to_thread(read_token_count, self._kept, name)
+        return None if count is None else count.statistics
+
     async def stop(self) -> None:
         """Kills what is under way, and takes no more."""
         self._closing = True
@@ -220,7 +231,11 @@ def read_token_count(folder: Path, name: str = _RESULT_FILE) -> TokenCount | Non
 
 
 def _name(request: TokenCountRequest, revision: str) -> str:
-    counted = [request.dataset_sha256, request.base_model, revision, request.max_prompt_length]
+    return _kept_name(request.dataset_sha256, request.base_model, revision, request.max_prompt_length)
+
+
+def _kept_name(dataset_sha256: str, base_model: str, revision: str, max_prompt_length: int) -> str:
+    counted = [dataset_sha256, base_model, revision, max_prompt_length]
     return hashlib.sha256(json.dumps(counted).encode()).hexdigest()[:32]
 
 

@@ -170,6 +170,10 @@ def _violations(
         )
     if expires_at is not None and not now < expires_at < _LATEST:
         violations.append(
-            FieldViolation("expires_at", f"{expires_at:%Y-%m-%dT%H:%M:%SZ} is refused; it lies in the future")
+            FieldViolation(
+                "expires_at",
+                f"{expires_at.isoformat()} is refused; it lies in the future, before {_LATEST:%Y-%m-%d}; "
+                "left out, the token never expires",
+            )
         )
     return violations

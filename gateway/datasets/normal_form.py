@@ -19,6 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gateway.datasets.bounds import DEFAULT_MAX_UNPACKED_BYTES, Unpacked
 from gateway.datasets.faults import RowFault
 from gateway.datasets.rows import Row
 from plaudit.errors import FieldViolation, InvalidArgumentError
@@ -48,12 +49,19 @@ class StoredRows:
     size_bytes: int
 
 
-def write_normal_form(rows: Iterable[Row | RowFault], path: Path, dataset_id: str) -> StoredRows:
+def write_normal_form(
+    rows: Iterable[Row | RowFault],
+    path: Path,
+    dataset_id: str,
+    *,
+    max_bytes: int = DEFAULT_MAX_UNPACKED_BYTES,
+) -> StoredRows:
     """Writes `rows` to the new file `path` in bounded memory and makes it durable.
 
     `dataset_id` stands in the file's metadata, so that two datasets never share a file. Raises
     InvalidArgumentError where rows are wrong, with the first MAX_FAULTS_NAMED of them and their number; what
-    was written by then is left for the caller to remove.
+    was written by then is left for the caller to remove; ResourceExhaustedError (UPLOAD_TOO_LARGE) where the
+    texts to write are longer than `max_bytes`, all together: the head of a CSV stands in every row of them.
     """
     schema = pa.schema([("prompt", pa.string()), ("columns", pa.string())]).with_metadata(
         {"plaudit.dataset_id": dataset_id}
@@ -62,6 +70,7 @@ def write_normal_form(rows: Iterable[Row | RowFault], path: Path, dataset_id: st
     columns: dict[str, None] = {}
     rows_of_method: Counter[str] = Counter()
     row_count = 0
+    unpacked = Unpacked(max_bytes)
     with path.open("xb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         group = _RowGroup(writer, schema)
         for row in rows:
@@ -71,6 +80,7 @@ def write_normal_form(rows: Iterable[Row | RowFault], path: Path, dataset_id: st
                     break
                 continue
             row_count += 1
+            unpacked.add(1, len(row.prompt_json) + len(row.columns_json))
             columns.update(dict.fromkeys(row.column_names))
             rows_of_method.update(row.methods)
             if len(columns) > MAX_COLUMNS:
@@ -85,7 +95,8 @@ def write_normal_form(rows: Iterable[Row | RowFault], path: Path, dataset_id: st
         if row_count == 0:
             raise InvalidArgumentError.of(
                 "file",
-                'holds no rows; write one JSON object a line, for example {"prompt": "What is 2 + 2?"}',
+                'holds no rows; as JSONL, write one JSON object a line, for example {"prompt": "What is 2 + '
+                '2?"}; as CSV, a head and a row a line',
             )
         group.flush()
     return StoredRows(row_count, tuple(columns), _methods(rows_of_method, row_count), *_seal(path))

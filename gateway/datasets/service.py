@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event
 from typing import Final
 
+from gateway.datasets.bounds import most_unpacked
 from gateway.datasets.builtin import ADDITIONS_NAME, additions_rows
 from gateway.datasets.faults import RowFault
 from gateway.datasets.formats import FORMATS, read_rows
@@ -162,7 +162,7 @@ class DatasetService:
         check_free_space(self._folder)
         rows = await received.in_thread(
             lambda: _convert(
-                received.path, file_format, received.converted_path, dataset_id, received.abandoned
+                received, file_format, dataset_id, most_unpacked(received.size, self._max_upload_bytes)
             )
         )
         async with self._files_change:
@@ -277,15 +277,15 @@ class _AbandonedError(Exception):
     """The client has gone; nobody sees this."""
 
 
-def _convert(source: Path, file_format: str, target: Path, dataset_id: str, abandoned: Event) -> StoredRows:
+def _convert(received: ReceivedFile, file_format: str, dataset_id: str, max_bytes: int) -> StoredRows:
     def rows() -> Iterator[Row | RowFault]:
-        with source.open("rb") as file:
-            for row in read_rows(file, file_format):
-                if abandoned.is_set():
+        with received.path.open("rb") as file:
+            for row in read_rows(file, file_format, max_unpacked_bytes=max_bytes):
+                if received.abandoned.is_set():
                     raise _AbandonedError
                 yield row
 
-    return write_normal_form(rows(), target, dataset_id)
+    return write_normal_form(rows(), received.converted_path, dataset_id, max_bytes=max_bytes)
 
 
 def _publish(written: Path, target: Path) -> None:

@@ -9,6 +9,7 @@ from gateway.jobs.journal import TokenCount
 from gateway.store.datasets import StoredDataset
 from plaudit.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from plaudit.types.hyperparameters import GrpoHyperparameters
+from plaudit.types.model_names import model_name_fault
 from plaudit.types.token_statistics import TokenStatistics
 from plaudit.types.validation import shown
 
@@ -17,7 +18,6 @@ PATIENCE_SECONDS: Final = 10.0
 """How long a call waits for a count before its caller is told to ask again."""
 
 _RETRY_SECONDS: Final = 1.0
-_LONGEST_MODEL_NAME: Final = 512
 _LARGEST_LIMIT: Final = 10_000_000
 
 
@@ -48,10 +48,10 @@ class PromptTokens:
         and dataset do not go together; UnavailableError where no trainer answers (NO_TRAINER), or counting
         takes longer than a call (TOKENS_BEING_COUNTED): it goes on, and is asked for again.
         """
-        if not 0 < len(model) <= _LONGEST_MODEL_NAME:
+        fault = model_name_fault(model)
+        if fault is not None:
             raise InvalidArgumentError.of(
-                "model",
-                f'{shown(model)} is refused: name a model as a job does; for example "builtin:tiny"',
+                "model", f'{shown(model)} is refused: {fault}; for example "builtin:tiny"'
             )
         limit = max_prompt_length or GrpoHyperparameters().max_prompt_length
         if not 0 < limit <= _LARGEST_LIMIT:

@@ -26,7 +26,8 @@ Result = TypeVar("Result")
 class ReceivedFile:
     """Bytes that a client sends, in a temporary file in `folder` that is removed when the context ends.
 
-    `abandoned` is set once the caller was cancelled: work in threads looks at it and ends.
+    `size` counts the bytes. `abandoned` is set once the caller was cancelled: work in threads looks at it
+    and ends.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -35,7 +36,7 @@ class ReceivedFile:
         self.abandoned = threading.Event()
         self._max_bytes = max_bytes
         self._digest = hashlib.sha256()
-        self._size = 0
+        self.size = 0
         self._unchecked_bytes = 0
         self._pending = bytearray()
         self._file: IO[bytes] | None = None
@@ -70,8 +71,8 @@ class ReceivedFile:
 
     async def write(self, chunk: bytes) -> None:
         """Takes the next bytes. ResourceExhaustedError beyond the limit, or where the disk fills up."""
-        self._size += len(chunk)
-        if self._size > self._max_bytes:
+        self.size += len(chunk)
+        if self.size > self._max_bytes:
             raise ResourceExhaustedError(
                 f"the file is larger than {self._max_bytes:,} bytes, the most that an upload may take; split "
                 "it into several datasets, or raise max_upload_bytes in the gateway's settings",
@@ -95,7 +96,8 @@ class ReceivedFile:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             self.abandoned.set()
-            await asyncio.wait([task])
+            # What the work says of its end is told to nobody.
+            await asyncio.gather(task, return_exceptions=True)
             raise
 
     async def _flush(self) -> None:

@@ -35,6 +35,8 @@ def _find_no_signal(view: SeriesView, setting: JobSetting) -> list[Finding]:
     reward_mean, spread = mean(view.tail, names.REWARD_MEAN), mean(view.tail, names.REWARD_STD_BATCH)
     if spread > 0:
         told = f"the mean is {reward_mean:.3g}: prompts get different rewards, but not the answers to one"
+    elif math.isnan(spread):
+        told = "too few are scored to tell whether they differ"
     else:
         told = f"all get {reward_mean:.3g}"
     return [

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -76,13 +78,19 @@ class JobCreation:
         """See JobService.create."""
         check_request_id(request_id)
         request = read_job_request(data)
+        return await self._create_once(request, request.digest, request_id, validate_only=validate_only)
+
+    async def _create_once(
+        self, request: JobRequest, digest: str, request_id: str | None, *, validate_only: bool
+    ) -> Job:
+        """`digest` tells what is asked for: the same request id with another one is refused."""
         async with self._one_at_a_time(request_id):
             if request_id:
                 async with self._store.snapshot() as session:
-                    known = await _known_job(session, request_id, request)
+                    known = await _known_job(session, request_id, digest)
                 if known is not None:
                     return known
-            return await self._create(request, request_id, validate_only=validate_only)
+            return await self._create(request, digest, request_id, validate_only=validate_only)
 
     async def _must_have_room(self, session: Session, maker: str) -> None:
         most = self._open_jobs_per_token
@@ -97,16 +105,21 @@ class JobCreation:
         self, job_id: str, overrides: object, *, request_id: str | None, validate_only: bool
     ) -> Job:
         """See JobService.clone."""
+        check_request_id(request_id)
         if not isinstance(overrides, Mapping):
             raise InvalidArgumentError.of("(request)", f"{shown(overrides)} is no object; send one")
         async with self._store.snapshot() as session:
             record = await session.jobs.find(job_id)
         if record is None:
             raise unknown_job(job_id)
-        data = clone_data(record.job.spec.model_dump(mode="json"), overrides)
-        return await self.create(data, request_id=request_id, validate_only=validate_only)
+        request = read_job_request(clone_data(record.job.spec.model_dump(mode="json"), overrides))
+        # A clone that asks for what a creation asked for is another call all the same.
+        digest = hashlib.sha256(f"clone {job_id} {request.digest}".encode()).hexdigest()
+        return await self._create_once(request, digest, request_id, validate_only=validate_only)
 
-    async def _create(self, request: JobRequest, request_id: str | None, *, validate_only: bool) -> Job:
+    async def _create(
+        self, request: JobRequest, digest: str, request_id: str | None, *, validate_only: bool
+    ) -> Job:
         spec_data, notes = await self._resolved(request)
         submission = await self._checked(request, spec_data)
         check = await self._asked_of_trainers(request, submission)
@@ -128,12 +141,12 @@ class JobCreation:
             memory=check.memory,
         )
         if validate_only:
-            return job
+            return replace(job, status_detail="; ".join(_worth_knowing(check)))
         inits = await self._checkpoints.adopt(job.id, start.chain) if start is not None else ()
         created = False
         try:
             async with self._store.transaction() as session:
-                if request_id and (known := await _known_job(session, request_id, request)):
+                if request_id and (known := await _known_job(session, request_id, digest)):
                     return known
                 await self._must_have_room(session, job.created_by)
                 key = await _insert(session, job, submission, inits)
@@ -141,7 +154,7 @@ class JobCreation:
                     await session.events.append(key, job.id, note, time)
                 if request_id:
                     await session.requests.prune(before=time - REQUEST_ID_LIFETIME)
-                    await session.requests.insert(request_id, KnownRequest(key, request.digest), time)
+                    await session.requests.insert(request_id, KnownRequest(key, job.id, digest), time)
             created = True
         finally:
             if inits and not created:
@@ -245,15 +258,23 @@ def unknown_job(job_id: str) -> NotFoundError:
     return NotFoundError(f"there is no training job {shown(job_id)}; list the jobs to see their ids")
 
 
+def _worth_knowing(check: JobCheck) -> list[str]:
+    """What is told of a job that is only checked: what may go wrong, and why its memory is not known."""
+    unknown = [_unknown_memory(check)] if check.memory is None and check.unknown_reason else []
+    return [*check.warnings, *unknown]
+
+
+def _unknown_memory(check: JobCheck) -> str:
+    return f"memory: not known before the run has loaded its model ({check.unknown_reason})"
+
+
 def _notes_of(check: JobCheck) -> list[LogLine]:
     """What is told of it in the job's events."""
     notes = [LogLine("warning", warning) for warning in check.warnings]
     if check.memory is not None:
         notes.append(LogLine("info", f"memory: {check.memory.describe()}", check.memory.model_dump_json()))
     elif check.unknown_reason:
-        notes.append(
-            LogLine("info", f"memory: not known before the run has loaded its model ({check.unknown_reason})")
-        )
+        notes.append(LogLine("info", _unknown_memory(check)))
     return notes
 
 
@@ -286,16 +307,21 @@ async def _insert(session: Session, job: Job, submission: Submission, inits: Seq
     return record.key
 
 
-async def _known_job(session: Session, request_id: str, request: JobRequest) -> Job | None:
+async def _known_job(session: Session, request_id: str, digest: str) -> Job | None:
     known = await session.requests.find(request_id, since=datetime.now(UTC) - REQUEST_ID_LIFETIME)
     if known is None:
         return None
-    record = await session.jobs.find_by_key(known.job_key)
-    assert record is not None
-    if known.spec_sha256 != request.digest:
+    if known.spec_sha256 != digest:
         raise FailedPreconditionError(
-            f"request_id {shown(request_id)} belongs to job {record.job.id}, which asks for something else; "
-            "a new job needs a new request_id",
+            f"request_id {shown(request_id)} belongs to job {known.job_id}, which asks for something else "
+            "or was made by another call; a new job needs a new request_id",
+            reason="REQUEST_ID_REUSED",
+        )
+    record = None if known.job_key is None else await session.jobs.find_by_key(known.job_key)
+    if record is None:
+        raise FailedPreconditionError(
+            f"request_id {shown(request_id)} made job {known.job_id}, which was deleted; a new job needs a "
+            "new request_id",
             reason="REQUEST_ID_REUSED",
         )
     return record.job

@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.jobs import lifecycle
 from gateway.store import Store
-from plaudit.types.statuses import JobStatus
+from plaudit.types.statuses import EVALUATING, JobStatus
 
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 
@@ -19,7 +19,7 @@ class StatusDetails:
     """Writes `status_detail` of jobs whose status does not change.
 
     Watchers are told of another text at once, and of one in which only numbers differ (seconds that go by)
-    every `repeat_seconds`; who asks for the job always gets the newest.
+    every `repeat_seconds`, but not of how far an evaluation is; who asks for the job always gets the newest.
     """
 
     def __init__(self, store: Store, *, repeat_seconds: float = 10.0) -> None:
@@ -37,7 +37,8 @@ class StatusDetails:
                 return
             time = datetime.now(UTC)
             after = replace(before, job=replace(before.job, status_detail=detail, updated_at=time))
-            if _words(detail) != _words(before.job.status_detail) or self._is_due(job_key):
+            is_new = _words(detail) != _words(before.job.status_detail)
+            if is_new or (self._is_due(job_key) and not detail.startswith(EVALUATING)):
                 await lifecycle.save(session, before, after, time)
                 self._told_at[job_key] = asyncio.get_running_loop().time()
             else:

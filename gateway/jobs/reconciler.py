@@ -11,7 +11,7 @@ import structlog
 
 from gateway.jobs.details import StatusDetails
 from gateway.jobs.leases import Leases
-from gateway.jobs.scheduler import Scheduler
+from gateway.jobs.scheduler import Scheduler, TrainerPlaces
 from gateway.jobs.trainer_access import TrainerDoor, open_door
 from gateway.jobs.trainer_link import TrainerLink
 from gateway.store import Store
@@ -69,6 +69,10 @@ class Reconciler:
         for link in self._links:
             link.wake()
 
+    def trainers(self) -> list[TrainerPlaces]:
+        """Every trainer of the settings, as it answered when it was last asked."""
+        return [link.places for link in self._links]
+
     async def run(self) -> None:
         """Works until it is cancelled. Runs on trainers go on."""
         async with asyncio.TaskGroup() as group:
@@ -78,7 +82,7 @@ class Reconciler:
                 self._nudge.clear()
                 try:
                     await self._leases.check()
-                    assigned = await self._scheduler.assign([link.places for link in self._links])
+                    assigned = await self._scheduler.assign(self.trainers())
                 except Exception:
                     # A full disk or a bug must not end the links, which ingest what trainers report.
                     log.exception("unexpected error while scheduling")

@@ -58,9 +58,14 @@ async def check_start(
         )
     steps = sorted(source.checkpoints)
     if not steps:
+        way_out = (
+            f"it is {source.status}, and comes to none by itself: name another job"
+            if source.status.is_terminal
+            else "wait for its first one"
+        )
         return _wrong(
-            f"job {job_id} has no checkpoint that could be started from; wait for its first one, or leave "
-            "resume_from out to start from base_model"
+            f"job {job_id} has no checkpoint that could be started from; {way_out}, or leave resume_from out "
+            "to start from base_model"
         )
     step = int(step_text) if at else steps[-1]
     if step not in source.checkpoints:

@@ -16,6 +16,7 @@ from gateway.jobs.checkpoint_files import is_gone
 from gateway.jobs.details import StatusDetails
 from gateway.jobs.job import checkpoint_id
 from gateway.jobs.run_specs import Unresolved, resolve
+from gateway.jobs.series import newest_metrics
 from gateway.jobs.transitions import JobEvent, status_after
 from gateway.store import Session, Store
 from gateway.store.checkpoints import CheckpointRecord
@@ -31,7 +32,8 @@ class TrainerPlaces:
     """What a registered trainer can take.
 
     `trainer_id` is None while it does not answer; `problem` says why, and is "" where it was not asked yet.
-    `places` counts all its runs; `taken_by_others` those that run there and are not in this store.
+    `places` counts all its runs; `taken_by_others` those that run there and are not in this store. `version`
+    is that of its software, "" while it does not answer.
     """
 
     address: str
@@ -39,6 +41,7 @@ class TrainerPlaces:
     places: int = 0
     taken_by_others: int = 0
     problem: str = ""
+    version: str = ""
 
 
 class Scheduler:
@@ -112,6 +115,7 @@ class Scheduler:
             after.job,
             attempt=attempt,
             current_step=from_step,
+            metrics=await newest_metrics(session, record, through=from_step),
             latest_checkpoint_id=checkpoint_id(record.job.id, from_step) if checkpoint else "",
         )
         await lifecycle.save(session, record, replace(after, run_id=run_id, job=job), time)

@@ -39,8 +39,10 @@ class SeriesQuery:
     max_points: int
 
 
-def checked_query(keys: Sequence[str], from_step: int, to_step: int, max_points: int) -> SeriesQuery:
-    """The query of a request, in which 0 stands for what was not given. Raises InvalidArgumentError."""
+def checked_query(keys: Sequence[str], from_step: int, to_step: int | None, max_points: int) -> SeriesQuery:
+    """The query of a request; `to_step` None: to the end, `max_points` 0: the default. Raises
+    InvalidArgumentError.
+    """
     violations = [
         FieldViolation(name, f"{value} is below 0; leave it out for the {meaning}")
         for name, value, meaning in (
@@ -48,7 +50,7 @@ def checked_query(keys: Sequence[str], from_step: int, to_step: int, max_points:
             ("to_step", to_step, "last step"),
             ("max_points", max_points, f"default, {DEFAULT_MAX_POINTS}"),
         )
-        if value < 0
+        if value is not None and value < 0
     ]
     if max_points > LARGEST_MAX_POINTS:
         violations.append(
@@ -56,7 +58,7 @@ def checked_query(keys: Sequence[str], from_step: int, to_step: int, max_points:
                 "max_points", f"{max_points} is too many; at most {LARGEST_MAX_POINTS}, or narrow the steps"
             )
         )
-    if 0 < to_step < from_step:
+    if to_step is not None and 0 <= to_step < from_step:
         violations.append(
             FieldViolation("to_step", f"{to_step} lies before from_step ({from_step}); swap them")
         )
@@ -65,7 +67,7 @@ def checked_query(keys: Sequence[str], from_step: int, to_step: int, max_points:
     return SeriesQuery(
         tuple(dict.fromkeys(keys)),
         min(from_step, LARGEST_STEP),
-        min(to_step, LARGEST_STEP) or None,
+        None if to_step is None else min(to_step, LARGEST_STEP),
         max_points or DEFAULT_MAX_POINTS,
     )
 
@@ -97,3 +99,10 @@ async def read_series(session: Session, record: JobRecord, query: SeriesQuery) -
             attempts[point.step] = point.attempt
     rows = [StepMetrics(step, attempts[step], values[step]) for step in sorted(values)]
     return MetricSeries(rows, available, record.job.current_step)
+
+
+async def newest_metrics(session: Session, record: JobRecord, *, through: int) -> dict[str, float]:
+    """By name, the newest value on the job's line up to a step: what lost attempts came to is none of it."""
+    query = SeriesQuery((), 0, through, max_points=1)
+    series = await read_series(session, record, query)
+    return {name: value for row in series.rows for name, value in row.values.items()}

@@ -159,10 +159,10 @@ class JobService:
         *,
         keys: Sequence[str] = (),
         from_step: int = 0,
-        to_step: int = 0,
+        to_step: int | None = None,
         max_points: int = 0,
     ) -> MetricSeries:
-        """Metric series. No `keys`: all; `to_step` 0: to the end; `max_points` a key: 0 is 500, at most
+        """Metric series. No `keys`: all; `to_step` None: to the end; `max_points` a key: 0 is 500, at most
         5000.
         """
         query = checked_query(keys, from_step, to_step, max_points)
@@ -173,17 +173,20 @@ class JobService:
         self,
         job_id: str,
         *,
-        step: int = 0,
+        step: int | None = None,
         limit: int = 0,
         page_token: str = "",
         evaluations: bool = False,
     ) -> Page[ScoredCompletion]:
         """Scored completions, newest step first: those that were learnt from, or those of `evaluations`.
-        `step` 0: all; `limit` 0 is 50, above 500 is 500.
+        `step` None: all; 0: the evaluation before the first step, and all of what was learnt from, as none of
+        that has this step; `limit` 0 is 50, above 500 is 500.
         """
         size = page_size(limit, _DEFAULT_COMPLETIONS)
-        if step < 0:
+        if step is not None and step < 0:
             raise InvalidArgumentError.of("step", f"{step} is below 0; leave it out for all steps")
+        if step == 0 and not evaluations:
+            step = None
         start = Position.parse(page_token)
         async with self._store.snapshot() as session:
             record = await _required(session, job_id)
@@ -191,7 +194,7 @@ class JobService:
             files = await index.on_line(
                 record.key,
                 await session.runs.line(record.key),
-                step=min(step, LARGEST_STEP) or None,
+                step=None if step is None else min(step, LARGEST_STEP),
                 through=start.step if start else None,
             )
         return await self._completions.page(files, start, size)

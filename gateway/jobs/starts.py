@@ -19,6 +19,7 @@ from gateway.store import Store
 from gateway.store.attempts import on_line
 from plaudit.errors import NotFoundError
 from plaudit.types.jobs import InitCheckpoint
+from plaudit.types.statuses import JobStatus
 from plaudit.types.training_hyperparameters import TrainingHyperparameters
 
 _MANIFEST: Final = "manifest.json"
@@ -33,6 +34,7 @@ class SourceJob:
     """
 
     id: str
+    status: JobStatus
     base_model: str
     hyperparameters: TrainingHyperparameters
     checkpoints: Mapping[int, str]
@@ -70,6 +72,7 @@ class CheckpointSources:
         spec = record.job.spec
         return SourceJob(
             id=job_id,
+            status=record.job.status,
             base_model=spec.base_model,
             hyperparameters=spec.hyperparameters,
             checkpoints={c.step: c.uri for c, is_away in zip(stored, gone, strict=True) if not is_away},

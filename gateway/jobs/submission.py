@@ -47,6 +47,14 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadDataset:
+    """A dataset whose columns rewards read; `of_evaluations`: it holds the held-out prompts."""
+
+    dataset: StoredDataset
+    of_evaluations: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class _Reward:
     """A reward of the request, as far as it is well-formed."""
 
@@ -88,7 +96,9 @@ async def check_submission(
         start = await check_start(source, base_model, checkpoints)
         violations.extend(start.violations)
         missing.extend(start.missing)
-    read = [one for one in (dataset, eval_dataset) if one is not None]
+    read = [ReadDataset(dataset)] if dataset is not None else []
+    if eval_dataset is not None and (dataset is None or eval_dataset.id != dataset.id):
+        read.append(ReadDataset(eval_dataset, of_evaluations=True))
     checked = await check_rewards(request.get("rewards"), violations, read, servers)
     violations.extend(checked.violations)
     missing.extend(checked.missing)
@@ -151,7 +161,7 @@ def not_found(missing: Sequence[FieldViolation]) -> NotFoundError:
 async def check_rewards(
     asked: object,
     known_violations: Sequence[FieldViolation],
-    datasets: Sequence[StoredDataset],
+    datasets: Sequence[ReadDataset],
     servers: RewardServerCatalog,
 ) -> CheckedRewards:
     """Checks the `rewards` of a request, however much of them is wrong, against their servers.
@@ -197,7 +207,7 @@ async def _told_by_servers(
     described: Mapping[str, ServerDescription],
     rewards: Sequence[_Reward],
     violations: Sequence[FieldViolation],
-    datasets: Sequence[StoredDataset],
+    datasets: Sequence[ReadDataset],
 ) -> list[FieldViolation]:
     """What the servers themselves say of configurations in which nothing is wrong so far."""
     wrong = tuple(violation.field for violation in violations)
@@ -297,7 +307,7 @@ def _wrong_reward(
     reward: _Reward,
     server: RegisteredRewardServer,
     description: ServerDescription,
-    datasets: Sequence[StoredDataset],
+    datasets: Sequence[ReadDataset],
 ) -> Iterator[FieldViolation]:
     if description.incompatible:
         yield FieldViolation(
@@ -326,7 +336,7 @@ def _wrong_reward(
 
 
 def _missing_columns(
-    reward: _Reward, offer: OfferedReward, config: Mapping[str, Any], dataset: StoredDataset
+    reward: _Reward, offer: OfferedReward, config: Mapping[str, Any], dataset: ReadDataset
 ) -> Iterator[FieldViolation]:
     choices = _column_choices(offer)
     for column in offer.required_columns:
@@ -339,14 +349,15 @@ def _missing_columns(
         yield FieldViolation(field, _lacked(needed, offer.name, dataset) + way_out)
 
 
-def _has(dataset: StoredDataset, column: str) -> bool:
-    return column in dataset.columns or column == PROMPT_COLUMN
+def _has(read: ReadDataset, column: str) -> bool:
+    return column in read.dataset.columns or column == PROMPT_COLUMN
 
 
-def _lacked(column: str, reward: str, dataset: StoredDataset) -> str:
+def _lacked(column: str, reward: str, read: ReadDataset) -> str:
+    what = f"held-out dataset ({EVAL_DATASET})" if read.of_evaluations else "dataset"
     return (
-        f"{shown(column)}: {reward} needs this column, and dataset {shown(dataset.name)} lacks it; it has "
-        f"{_names(dataset.columns, near=column)}"
+        f"{shown(column)}: {reward} needs this column, and {what} {shown(read.dataset.name)} lacks it; it "
+        f"has {_names(read.dataset.columns, near=column)}"
     )
 
 

@@ -122,7 +122,11 @@ class TrainerLink:
         if self._info is None:
             return TrainerPlaces(self.address, problem=self._problem)
         return TrainerPlaces(
-            self.address, self._info.trainer_id, self._info.max_concurrent_runs, self._taken_by_others
+            self.address,
+            self._info.trainer_id,
+            self._info.max_concurrent_runs,
+            self._taken_by_others,
+            version=self._info.trainer_version,
         )
 
     async def run(self) -> None:

@@ -48,6 +48,7 @@ CHUNK: Final = 512
 """Completions that are read, scored and stored at once; more only where one group is larger."""
 
 COMPLETIONS_UNREADABLE: Final = "completions_unreadable"
+NOTHING_SCORED: Final = "nothing_scored"
 
 _TURN_SECONDS: Final = 0.5
 """The longest wait in which a cancel is not heard."""
@@ -58,9 +59,11 @@ _CLOSE_SECONDS: Final = 2.0
 class _Failure(Exception):
     """The rescore cannot go on."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, trouble: str = "") -> None:
+        """`trouble` is what reward servers did wrong meanwhile, for people."""
         super().__init__(message)
         self.error = JobError(code, message)
+        self.trouble = trouble
 
 
 class _Stopped(Exception):
@@ -105,7 +108,7 @@ class RescoreRunner:
         except _Stopped:
             log.info("a rescore was cancelled", rescore_id=record.id)
         except _Failure as failure:
-            await self._end(record, RescoreStatus.FAILED, failure.error)
+            await self._end(record, RescoreStatus.FAILED, failure.error, detail=failure.trouble)
         except PlauditError as error:
             code = COMPLETIONS_UNREADABLE if error.reason == "ARTIFACT_UNREADABLE" else ErrorCode.CONFIG_ERROR
             await self._end(record, RescoreStatus.FAILED, JobError(code, error.message))
@@ -159,7 +162,11 @@ class RescoreRunner:
                 scores = await self._scores(scorer, record, completions, group_size)
                 record = await self._store_chunk(record, file, row, completions, scores)
                 _give_up_where_useless(scorer, scores)
-            return _trouble(scorer.counters_by_server())
+            trouble = _trouble(scorer.counters_by_server())
+            why = Tally.model_validate_json(record.tally_json).nothing_scored(record.done_count)
+            if why:
+                raise _Failure(NOTHING_SCORED, why, trouble=trouble)
+            return trouble
         finally:
             await asyncio.shield(asyncio.to_thread(scorer.close, _CLOSE_SECONDS))
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from gateway.jobs.completions import CompletionReader
 from gateway.jobs.creation import check_request_id
 from gateway.jobs.ports import DatasetCatalog, RewardServerCatalog
-from gateway.jobs.submission import check_rewards, not_found
+from gateway.jobs.submission import ReadDataset, check_rewards, not_found
 from gateway.pages import Page, page_size
 from gateway.rescoring.parts import PartFiles, PartPosition
 from gateway.rescoring.rescore import Rescore, RescoreResult
@@ -196,7 +196,7 @@ class RescoreService:
         spec, violations = check_rescore_spec(data)
         # Where it was deleted, the rewards themselves say which column they miss.
         dataset = await self._datasets.find(job.dataset_id)
-        read = [dataset] if dataset is not None else []
+        read = [ReadDataset(dataset)] if dataset is not None else []
         checked = await check_rewards(data.get("rewards"), violations, read, self._reward_servers)
         violations.extend(checked.violations)
         if violations:

@@ -20,6 +20,8 @@ class _RewardTally(BaseModel):
     failed_count: int = 0
     mean: float = 0.0
     failure: str = ""
+    causes: dict[str, int] = Field(default_factory=dict)
+    """Failures by their code."""
 
 
 class Tally(BaseModel):
@@ -50,6 +52,19 @@ class Tally(BaseModel):
         by_group = itertools.groupby(results, key=lambda r: (r.completion.attempt, r.completion.group_id))
         for _, group in by_group:
             self._add_pairs(group)
+
+    def nothing_scored(self, done_count: int) -> str:
+        """Why none of `done_count` completions was scored, for people; "" where one was, or none failed."""
+        if not self.failed_count or self.failed_count + self.not_applicable_count < done_count:
+            return ""
+        failing = ((name, tally) for name, tally in self.rewards.items() if tally.failed_count)
+        causes = (
+            f"reward {name}: "
+            + ", ".join(f"{count} {code}" for code, count in sorted(tally.causes.items()))
+            + f", the last with {tally.failure}"
+            for name, tally in failing
+        )
+        return f"none of {done_count} completions was scored; {'; '.join(causes)}"
 
     def summary(self, names: Iterable[str]) -> RescoreSummary:
         """The summary so far; `names` are those of the rewards, in order."""
@@ -90,6 +105,7 @@ class Tally(BaseModel):
             else:
                 tally.failed_count += 1
                 tally.failure = f"{outcome.status}: {outcome.explanation}"
+                tally.causes[outcome.status] = tally.causes.get(outcome.status, 0) + 1
         if result.new_reward is None:
             if all(outcome.status == _NOT_APPLICABLE for outcome in result.new_outcomes):
                 self.not_applicable_count += 1

@@ -54,6 +54,7 @@ def create_app(gateway: Gateway, hosts: Hosts = LOOPBACK_ONLY) -> FastAPI:
     app.include_router(me_router())
     app.include_router(models_router(gateway))
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", tags=["service"])
     async def health() -> dict[str, str]:
         """Says that the gateway answers."""

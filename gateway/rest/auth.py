@@ -138,8 +138,6 @@ class _Answer:
 
 async def _answer_refusal(error: PlauditError, scope: Scope, receive: Receive, send: Send) -> None:
     response = response_of(error)
-    if isinstance(error, UnauthenticatedError):
-        response.headers["WWW-Authenticate"] = 'Bearer realm="plaudit"'
     headers = Headers(scope=scope)
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         await Body(Request(scope, receive)).discard()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, Final
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from plaudit.errors import DeadlineExceededError, InvalidArgumentError, ResourceExhaustedError
 from plaudit.types.validation import TOO_DEEP, json_fault, load_json, shown
@@ -16,6 +17,8 @@ MAX_JOB_BYTES: Final = 4 * 1024 * 1024
 """Of a job, which may hold whole programs."""
 IDLE_SECONDS: Final = 60.0
 """Longest wait for the next bytes of a body."""
+
+Result = TypeVar("Result")
 
 _MAX_DISCARDED_BYTES: Final = 64 * 1024 * 1024
 _DISCARD_SECONDS: Final = 2.0
@@ -51,6 +54,28 @@ class Body:
                     left -= len(chunk)
                     if left < 0:
                         return
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """What `work` returns, which takes long; where the client goes away meanwhile it is cancelled, and
+    ClientDisconnect raised. The body must have been read.
+    """
+    working = asyncio.ensure_future(work)
+    going = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait([working, going], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        going.cancel()
+        await asyncio.wait([working, going])
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def read_json_object(

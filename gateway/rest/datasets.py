@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from gateway.datasets import FORMATS, check_upload, read_connection
 from gateway.domain import Gateway
 from gateway.rest import _convert, objects, queries
-from gateway.rest.bodies import Body, read_json_object
+from gateway.rest.bodies import Body, read_json_object, while_connected
 from gateway.rest.documented import file_body, json_body
 from gateway.rest.errors import PAGE_FIELDS, fields_named
 from gateway.rest.multipart import FileBegin, FileChunk, TextPart, read_parts
@@ -41,7 +41,7 @@ def datasets_router(gateway: Gateway) -> APIRouter:
         """
         body = Body(request)
         try:
-            dataset = await _upload(gateway, body, request.headers.get("content-type"))
+            dataset = await _upload(gateway, request, body)
         except DeadlineExceededError:
             raise
         except PlauditError:
@@ -60,7 +60,8 @@ def datasets_router(gateway: Gateway) -> APIRouter:
         """
         data = await read_json_object(request)
         name, source = read_connection(data.pop("name", None), data)
-        return answer(_convert.dataset_object(await gateway.dataset_connection.connect(name, source)))
+        connecting = gateway.dataset_connection.connect(name, source)
+        return answer(_convert.dataset_object(await while_connected(request, connecting)))
 
     @router.post(
         "/connect/validate",
@@ -72,7 +73,7 @@ def datasets_router(gateway: Gateway) -> APIRouter:
         data = await read_json_object(request)
         name = data.pop("name", None)
         source = parse_dataset_source(data) if name is None else read_connection(name, data)[1]
-        tried = await gateway.dataset_connection.try_source(source)
+        tried = await while_connected(request, gateway.dataset_connection.try_source(source))
         return answer(
             objects.TriedSourceObject(
                 valid=not tried.error,
@@ -131,12 +132,12 @@ def datasets_router(gateway: Gateway) -> APIRouter:
     return router
 
 
-async def _upload(gateway: Gateway, body: Body, content_type: str | None) -> StoredDataset:
+async def _upload(gateway: Gateway, request: Request, body: Body) -> StoredDataset:
     fields: dict[str, str] = {}
     files = 0
     by_name = ""
     async with gateway.datasets.upload() as upload:
-        async for part in read_parts(body, content_type):
+        async for part in read_parts(body, request.headers.get("content-type")):
             match part:
                 case TextPart(name, text):
                     if name not in _FIELDS:
@@ -159,7 +160,7 @@ async def _upload(gateway: Gateway, body: Body, content_type: str | None) -> Sto
         missing = [name for name, there in (("name", "name" in fields), ("file", files)) if not there]
         if missing:
             raise InvalidArgumentError([FieldViolation(name, "is missing in the form") for name in missing])
-        return await upload.store(fields["name"], fields.get("format") or by_name)
+        return await while_connected(request, upload.store(fields["name"], fields.get("format") or by_name))
 
 
 def _unknown(name: str) -> InvalidArgumentError:

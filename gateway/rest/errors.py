@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from plaudit import errors
 from plaudit.types.validation import shown
@@ -40,6 +41,8 @@ _STATUSES_OF_REASONS: Final[dict[str, int]] = {
 }
 """Reasons that HTTP tells apart where gRPC has one code."""
 
+_METHODS: Final = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+
 PAGE_FIELDS: Final[Mapping[str, str]] = {"page_token": "after", "page_size": "limit"}
 """What lists of jobs and datasets call the fields of a page in gRPC, and in REST."""
 
@@ -66,6 +69,8 @@ def response_of(error: errors.PlauditError) -> JSONResponse:
     elif isinstance(error, errors.NotFoundError):
         body["param"] = error.field
     headers = {}
+    if isinstance(error, errors.UnauthenticatedError):
+        headers["WWW-Authenticate"] = 'Bearer realm="plaudit"'
     if retry_after is not None:
         body["retry_after_seconds"] = retry_after
         headers["Retry-After"] = str(math.ceil(retry_after))
@@ -80,6 +85,9 @@ def fields_named(names: Mapping[str, str]) -> Iterator[None]:
     except errors.InvalidArgumentError as error:
         renamed = [errors.FieldViolation(names.get(v.field, v.field), v.message) for v in error.violations]
         raise errors.InvalidArgumentError(renamed, reason=error.reason) from None
+    except errors.NotFoundError as error:
+        field = names.get(error.field, error.field)
+        raise errors.NotFoundError(error.message, field=field, reason=error.reason) from None
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -108,7 +116,22 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
         "GET /openapi.json lists what is",
     }.get(status, str(error.detail))
     body = _body(status, status.name, message)
-    return JSONResponse({"error": _sendable(body)}, status, dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The framework tells the methods of one of the routes at the address.
+        headers["Allow"] = ", ".join(_methods_at(request))
+    return JSONResponse({"error": _sendable(body)}, status, headers)
+
+
+def _methods_at(request: Request) -> list[str]:
+    return [
+        method
+        for method in _METHODS
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.routes
+        )
+    ]
 
 
 def _violation(detail: dict[str, Any]) -> errors.FieldViolation:
@@ -118,7 +141,9 @@ def _violation(detail: dict[str, Any]) -> errors.FieldViolation:
         return errors.FieldViolation(field, "is missing")
     if detail["type"] == "extra_forbidden":
         return errors.FieldViolation(
-            field, f"{shown(detail['input'])}: there is no such parameter; leave it out"
+            # Its value may be a secret that was put there by mistake.
+            field,
+            "there is no such parameter; leave it out",
         )
     message: str = detail["msg"].removeprefix("Value error, ")
     return errors.FieldViolation(

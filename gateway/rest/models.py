@@ -50,7 +50,7 @@ def models_router(gateway: Gateway) -> APIRouter:
     @router.get("/v1/models", response_model=objects.ModelList)
     async def list_models(request: Request, query: Annotated[queries.ModelsQuery, Query()]) -> Response:
         """Lists models, newest first."""
-        with fields_named(PAGE_FIELDS):
+        with fields_named({**PAGE_FIELDS, "id": "training_job_id"}):
             page = await models.list(limit=query.limit, after=query.after, job_id=query.training_job_id)
         return answer(
             objects.ModelList(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Annotated, Final, Literal
 
 from fastapi import Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.types.statuses import JobStatus
@@ -23,6 +24,7 @@ Statuses = Annotated[list[JobStatus], BeforeValidator(_parts)]
 Limit = Annotated[int, Field(description="Most entries to return. Above 500: 500.")]
 
 
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+", re.ASCII)
 _LISTS: Final = frozenset({"status", "keys", "kinds"})
 """Parameters that may stand more than once."""
 
@@ -44,6 +46,14 @@ class NoQuery(BaseModel):
     """A route without parameters."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _whole_numbers_in_digits(cls, value: object, info: ValidationInfo) -> object:
+        is_number = cls.model_fields[str(info.field_name)].annotation in (int, int | None)
+        if is_number and isinstance(value, str) and not _WHOLE_NUMBER.fullmatch(value):
+            raise ValueError("it is a whole number, written in digits")
+        return value
 
 
 class ListQuery(NoQuery):
@@ -71,7 +81,10 @@ class MetricsQuery(NoQuery):
 
     keys: Names = Field(default=[], description="Names of metrics, separated by commas. Empty: all.")
     from_step: int = Field(default=0, description="First step. 0: from the start.")
-    to_step: int = Field(default=0, description="Last step. 0: to the end.")
+    to_step: int | None = Field(
+        default=None,
+        description="Last step; 0 leaves the evaluation before the first step. Not given: to the end.",
+    )
     max_points: int = Field(default=0, description="Most points per key. 0: 500. At most 5000.")
 
 
@@ -85,7 +98,12 @@ class EventsQuery(NoQuery):
 class CompletionsQuery(NoQuery):
     """A page of completions."""
 
-    step: int = Field(default=0, description="Only this step. 0: all, newest first.")
+    step: int | None = Field(
+        default=None,
+        description=(
+            "Only this step. 0: of evaluations that before the first step. Not given: all, newest first."
+        ),
+    )
     evaluations: bool = Field(
         default=False, description="Those of evaluations, instead of those that were learnt from."
     )

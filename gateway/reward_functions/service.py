@@ -32,6 +32,8 @@ MAX_FUNCTIONS: Final = 10_000
 
 _DEFAULT_PAGE: Final = 20
 _LONGEST_NAME: Final = 128
+_ODD_NAME: Final = re.compile(r"rf_[0-9A-Z]+|\.+|.*[/\\].*")
+"""An id, a step in a path, or a path."""
 _FILENAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _DEFAULT_FILENAME: Final = "reward.py"
 
@@ -128,10 +130,12 @@ class RewardFunctionService:
 
 def _checked(name: str, content: bytes, file_format: str, filename: str) -> RewardFunction:
     violations = []
-    if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+    if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable() or _ODD_NAME.fullmatch(name):
         violations.append(
             FieldViolation(
-                "name", f"{shown(name)} is refused: a name has 1 to {_LONGEST_NAME} printable characters"
+                "name",
+                f"{shown(name)} is refused: a name has 1 to {_LONGEST_NAME} printable characters, no slash "
+                'among them, and does not look like an id; for example "lengths"',
             )
         )
     if file_format not in FORMATS:
@@ -170,13 +174,14 @@ async def _known(
         since = datetime.now(UTC) - REQUEST_ID_LIFETIME
         repeated = await session.reward_functions.find_request(request_id, since=since)
         if repeated is not None:
-            if repeated[1] != asked:
+            if repeated.asked_sha256 != asked or repeated.function is None:
+                why = "is another" if repeated.asked_sha256 != asked else "was deleted"
                 raise FailedPreconditionError(
-                    f"request_id {shown(request_id)} belongs to reward function {repeated[0].id}, which is "
-                    "another; a new one needs a new request_id",
+                    f"request_id {shown(request_id)} belongs to reward function {repeated.function_id}, "
+                    f"which {why}; a new one needs a new request_id",
                     reason="REQUEST_ID_REUSED",
                 )
-            return repeated[0]
+            return repeated.function
     return await session.reward_functions.find_content(function.name, function.format, function.sha256)
 
 

@@ -31,6 +31,7 @@ from plaudit.rpc import (
     LoadCredentials,
     SecuredChannel,
     error_from_rpc,
+    other_protocol,
     resolve,
 )
 
@@ -40,6 +41,7 @@ DEADLINE_SECONDS: Final = 3.0
 log = structlog.get_logger(__name__)
 
 _TROUBLE_SECONDS: Final = 1.5
+_OTHER_SECONDS: Final = 1.0
 _HEALTH_SECONDS: Final = 1.0
 _MAX_ADDRESSES: Final = 4
 _MAX_DESCRIPTION_BYTES: Final = 4 * 1024 * 1024
@@ -210,6 +212,10 @@ class ReplicaProbe:
                 trouble = None
                 if error.code() is grpc.StatusCode.UNAVAILABLE:
                     trouble = await credentials.tls_trouble(endpoint, _TROUBLE_SECONDS)
+                    if trouble is None and credentials.access.tls is None:
+                        other = await other_protocol(*endpoint.place, _OTHER_SECONDS)
+                        if other is not None:
+                            raise _MissedError(f"{self.address}: {other}", answered=True) from None
                 raise self._missed(error, trouble, credentials) from None
             if not isinstance(info, reward_service_pb2.GetServerInfoResponse):
                 # What gRPC can not read, it hands over as None.

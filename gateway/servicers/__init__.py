@@ -14,6 +14,7 @@ from gateway.servicers.rescores import Rescores
 from gateway.servicers.reward_functions import RewardFunctions
 from gateway.servicers.reward_servers import RewardServers
 from gateway.servicers.tokens import Tokens
+from gateway.servicers.trainers import Trainers
 from gateway.servicers.training_jobs import TrainingJobs
 from plaudit.gateway.v1 import (
     dataset_service_pb2_grpc,
@@ -22,6 +23,7 @@ from plaudit.gateway.v1 import (
     reward_function_service_pb2_grpc,
     reward_server_service_pb2_grpc,
     token_service_pb2_grpc,
+    trainer_registry_service_pb2_grpc,
     training_job_service_pb2_grpc,
 )
 
@@ -33,6 +35,7 @@ SERVICE_NAMES: Final = (
     "plaudit.gateway.v1.ModelService",
     "plaudit.gateway.v1.RewardFunctionService",
     "plaudit.gateway.v1.TokenService",
+    "plaudit.gateway.v1.TrainerRegistryService",
 )
 """Full names, for health and reflection."""
 
@@ -48,6 +51,7 @@ def add_services(server: grpc.aio.Server, gateway: Gateway) -> None:
     reward_function_service_pb2_grpc.add_RewardFunctionServiceServicer_to_server(
         RewardFunctions(gateway), server
     )
+    trainer_registry_service_pb2_grpc.add_TrainerRegistryServiceServicer_to_server(Trainers(gateway), server)
 
 
 __all__ = ["SERVICE_NAMES", "AccessInterceptor", "add_services"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import Any, Final
 
 import grpc.aio
 
 from gateway.access import current_caller
 from gateway.domain import Gateway
+from gateway.servicers import _convert
 from gateway.store.audit import AuditEntry
 from gateway.store.tokens import StoredToken
 from plaudit.gateway.v1 import token_service_pb2 as pb
@@ -34,7 +34,9 @@ class Tokens(TokenServiceServicer):
         self._audit = gateway.access.audit
 
     async def CreateToken(self, request: pb.CreateTokenRequest, context: Context) -> pb.CreateTokenResponse:
-        expires_at = request.expires_at.ToDatetime(tzinfo=UTC) if request.HasField("expires_at") else None
+        expires_at = None
+        if request.HasField("expires_at"):
+            expires_at = _convert.time_from_proto(request.expires_at, "expires_at")
         token, secret = await self._tokens.create(
             request.name, _NAMED.get(request.role), expires_at=expires_at
         )

@@ -9,6 +9,7 @@ import grpc.aio
 
 from gateway.domain import Gateway
 from gateway.servicers import _convert
+from plaudit.errors import InvalidArgumentError
 from plaudit.gateway.v1 import training_job_pb2, training_job_service_pb2
 from plaudit.gateway.v1.training_job_service_pb2_grpc import TrainingJobServiceServicer
 
@@ -127,7 +128,7 @@ class TrainingJobs(TrainingJobServiceServicer):
             request.id,
             keys=request.keys,
             from_step=request.from_step,
-            to_step=request.to_step,
+            to_step=_step(request.to_step, "to_step", before_first=request.before_first_step),
             max_points=request.max_points,
         )
         return _convert.series_to_proto(series)
@@ -137,7 +138,7 @@ class TrainingJobs(TrainingJobServiceServicer):
     ) -> training_job_service_pb2.ListCompletionsResponse:
         page = await self._jobs.completions(
             request.id,
-            step=request.step,
+            step=_step(request.step, "step", before_first=request.before_first_step),
             limit=request.page_size,
             page_token=request.page_token,
             evaluations=request.evaluations,
@@ -146,3 +147,12 @@ class TrainingJobs(TrainingJobServiceServicer):
             completions=[_convert.completion_to_proto(completion) for completion in page.items],
             next_page_token=page.next_page_token,
         )
+
+
+def _step(value: int, field: str, *, before_first: bool) -> int | None:
+    """The step that a request asks for; None: it names none. Raises InvalidArgumentError."""
+    if before_first and value:
+        raise InvalidArgumentError.of(
+            field, f"{value} and before_first_step ask for different steps; leave one of them out"
+        )
+    return 0 if before_first else value or None

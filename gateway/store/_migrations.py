@@ -28,6 +28,7 @@ SCRIPTS: Final[Sequence[str]] = tuple(
         "schema_10_alerts.sql",
         "schema_11_evaluations.sql",
         "schema_12_memory.sql",
+        "schema_13_kept_requests.sql",
     )
 )
 """Script n brings a store from version n - 1 to version n; the first makes it from nothing."""

@@ -12,9 +12,10 @@ from gateway.store._times import to_micros
 
 @dataclass(frozen=True, slots=True)
 class KnownRequest:
-    """A request that was answered with a job."""
+    """A request that was answered with a job; `job_key` is None where the job was deleted since."""
 
-    job_key: int
+    job_key: int | None
+    job_id: str
     spec_sha256: str
 
 
@@ -28,7 +29,7 @@ class Requests:
         """The request with this id, where it was made after `since`."""
         rows = list(
             await self._connection.execute_fetchall(
-                "SELECT job_key, spec_sha256 FROM requests WHERE request_id = ? AND created_at > ?",
+                "SELECT job_key, job_id, spec_sha256 FROM requests WHERE request_id = ? AND created_at > ?",
                 (request_id, to_micros(since)),
             )
         )
@@ -37,8 +38,8 @@ class Requests:
     async def insert(self, request_id: str, request: KnownRequest, created_at: datetime) -> None:
         """Remembers a request; replaces one of the same id that is too old to count."""
         await self._connection.execute(
-            "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?)",
-            (request_id, request.job_key, request.spec_sha256, to_micros(created_at)),
+            "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?)",
+            (request_id, request.job_key, request.job_id, request.spec_sha256, to_micros(created_at)),
         )
 
     async def prune(self, *, before: datetime) -> None:

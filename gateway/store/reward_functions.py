@@ -35,6 +35,18 @@ class RewardFunction:
         return len(self.source.encode("utf-8"))
 
 
+@dataclass(frozen=True, slots=True)
+class KnownFunctionRequest:
+    """A request that was answered with a function, None where that was deleted since.
+
+    `asked_sha256` is the digest of what it asked for.
+    """
+
+    function: RewardFunction | None
+    function_id: str
+    asked_sha256: str
+
+
 _SELECT: Final = "SELECT id, name, format, filename, source, sha256, created_at FROM reward_functions"
 
 
@@ -92,21 +104,20 @@ class RewardFunctions:
         """Removes the function; one that is not there is removed already."""
         await self._connection.execute("DELETE FROM reward_functions WHERE id = ?", (function_id,))
 
-    async def find_request(self, request_id: str, *, since: datetime) -> tuple[RewardFunction, str] | None:
-        """What the request with this id, made after `since`, was answered with, and the digest of what it
-        asked for; or None.
-        """
+    async def find_request(self, request_id: str, *, since: datetime) -> KnownFunctionRequest | None:
+        """What the request with this id, made after `since`, was answered with; or None."""
         rows = builtins.list(
             await self._connection.execute_fetchall(
-                "SELECT reward_functions.id, asked_sha256 FROM reward_function_requests "
-                "JOIN reward_functions ON key = function_key "
-                "WHERE request_id = ? AND reward_function_requests.created_at > ?",
+                "SELECT function_id, asked_sha256 FROM reward_function_requests "
+                "WHERE request_id = ? AND created_at > ?",
                 (request_id, to_micros(since)),
             )
         )
         if not rows:
             return None
-        return (await self._all("WHERE id = ?", (rows[0][0],)))[0], rows[0][1]
+        function_id, asked_sha256 = rows[0]
+        found = await self._all("WHERE id = ?", (function_id,))
+        return KnownFunctionRequest(found[0] if found else None, function_id, asked_sha256)
 
     async def note_request(
         self,
@@ -123,7 +134,7 @@ class RewardFunctions:
         )
         await self._connection.execute(
             "INSERT OR REPLACE INTO reward_function_requests "
-            "SELECT ?, key, ?, ? FROM reward_functions WHERE id = ?",
+            "SELECT ?, key, id, ?, ? FROM reward_functions WHERE id = ?",
             (request_id, asked_sha256, to_micros(created_at), function.id),
         )
 

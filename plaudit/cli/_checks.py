@@ -21,13 +21,20 @@ import grpc.aio
 
 from plaudit import __version__
 from plaudit.client import Client, models
-from plaudit.errors import InvalidArgumentError, PlauditError
+from plaudit.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    PlauditError,
+    UnavailableError,
+    UnimplementedError,
+)
 from plaudit.rpc import Credentials, Endpoint, error_from_rpc
 from plaudit.service import DEFAULT_ADDRESSES, config_file, configured, default_data_dir, default_secrets
 from plaudit.trainer.v1 import trainer_service_pb2
 from plaudit.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
 from plaudit.types.access import ServerAccess
 from plaudit.types.addresses import is_loopback
+from plaudit.types.validation import shown
 
 _SECONDS: Final = 3.0
 _LEAST_FREE_BYTES: Final = 2 * 1024**3
@@ -35,6 +42,7 @@ _LEAST_FREE_BYTES: Final = 2 * 1024**3
 _FEW_FREE_BYTES: Final = 10 * 1024**3
 _MOST_SKEW: Final = timedelta(seconds=5)
 _WITHOUT_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_START_TRAINER: Final = "start it (`plaudit up` on one machine, else `python -m trainer_service`)"
 _EXTRA: Final = re.compile(r"^([A-Za-z0-9._-]+).*;.*extra == [\"'](\w+)[\"']")
 
 
@@ -83,21 +91,38 @@ def checks_of_gateway(client: Client) -> Iterator[Check]:
         servers = client.reward_servers.list()
     except PlauditError as error:
         yield Check("gateway", State.FAIL, error.message, _way_into(client.address, error))
+        if isinstance(error, UnavailableError | DeadlineExceededError) and is_loopback(client.address):
+            yield from _configured_trainers()
         return
     answered_at = datetime.now(UTC)
     yield Check("gateway", State.OK, f"{client.address} answers")
     yield from _gateway_version(client.address)
     yield from _clocks(servers, asked_at, answered_at)
     yield from _reward_servers(servers)
+    yield from _trainers(client)
     yield from _waiting_jobs(client)
 
 
-def checks_of_trainers() -> Iterator[Check]:
-    """The trainers that this machine's configuration names, or the one on its fixed port."""
-    named = configured("gateway", "trainers")
-    entries = named if isinstance(named, list) and named else [DEFAULT_ADDRESSES.trainer]
-    for entry in entries:
-        yield _trainer(entry, is_named=bool(named))
+def _configured_trainers() -> Iterator[Check]:
+    """Where no gateway can be asked: the trainers that one started here would have."""
+    try:
+        named = configured("gateway", "trainers")
+        own = configured("trainer", "address") or DEFAULT_ADDRESSES.trainer
+    except InvalidArgumentError:
+        return  # the check of the configuration has told it
+    if named is None:
+        # `plaudit up` tells its gateway where its trainer is.
+        yield _configured_trainer(own, State.WARN)
+    elif isinstance(named, list) and named:
+        for entry in named:
+            yield _configured_trainer(entry, State.FAIL)
+    else:
+        yield Check(
+            "trainers",
+            State.WARN,
+            f"this machine's configuration names none for a gateway: {shown(named)}",
+            "`plaudit up` adds its own; else name one in the gateway's settings (trainers)",
+        )
 
 
 def _disk(folder: Path) -> Check:
@@ -247,7 +272,36 @@ def _waiting_jobs(client: Client) -> Iterator[Check]:
         )
 
 
-def _trainer(entry: object, *, is_named: bool) -> Check:
+def _trainers(client: Client) -> Iterator[Check]:
+    """As the gateway finds them, which gives them the jobs."""
+    try:
+        trainers = client.trainers.list()
+    except UnimplementedError as error:
+        yield Check("trainers", State.WARN, error.message, "install the same version on both sides")
+        return
+    if not trainers:
+        yield Check(
+            "trainers",
+            State.FAIL,
+            "the gateway has none, so that jobs stay queued",
+            "name one in the gateway's settings (trainers), and start it again",
+        )
+    for trainer in trainers:
+        yield _trainer(trainer)
+
+
+def _trainer(trainer: models.Trainer) -> Check:
+    name = f"trainer {trainer.address}"
+    if trainer.state is models.TrainerState.AWAY:
+        return Check(name, State.FAIL, trainer.problem, f"{_START_TRAINER}; jobs stay queued")
+    if trainer.state is models.TrainerState.NOT_ASKED:
+        return Check(name, State.WARN, "the gateway has not asked it yet", "try again in some seconds")
+    return _serving_trainer(
+        name, trainer.version, f"{trainer.max_concurrent_runs} runs at once, as the gateway finds it"
+    )
+
+
+def _configured_trainer(entry: object, where_away: State) -> Check:
     fields: Mapping[str, Any] = entry if isinstance(entry, dict) else {"address": entry}
     address = str(fields.get("address"))
     name = f"trainer {address}"
@@ -258,11 +312,14 @@ def _trainer(entry: object, *, is_named: bool) -> Check:
         info = asyncio.run(_trainer_info(address, Credentials.load(access, default_secrets())))
     except (PlauditError, ValueError) as error:
         found = error.message if isinstance(error, PlauditError) else str(error)
-        way_out = "start it (`plaudit up` on one machine, else `python -m trainer_service`); jobs stay queued"
-        return Check(name, State.FAIL if is_named else State.WARN, found, way_out)
+        return Check(name, where_away, found, _START_TRAINER)
     devices = ", ".join(f"{d.name} {d.memory_bytes / 1024**3:.0f} GiB" for d in info.devices) or "CPU only"
-    found = f"version {info.trainer_version}, {devices}, {info.max_concurrent_runs} runs at once"
-    if info.trainer_version != __version__:
+    return _serving_trainer(name, info.trainer_version, f"{devices}, {info.max_concurrent_runs} runs at once")
+
+
+def _serving_trainer(name: str, version: str, what: str) -> Check:
+    found = f"version {version}, {what}"
+    if version != __version__:
         return Check(name, State.WARN, found, f"this command has version {__version__}; install the same")
     return Check(name, State.OK, found)
 

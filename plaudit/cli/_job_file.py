@@ -15,8 +15,9 @@ def read_job_file(path: Path) -> object:
     try:
         text = (Path("/dev/stdin") if name == "-" else path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise InvalidArgumentError.of(
-            "file", f"{name!r} cannot be read ({error}); name a job file in TOML or JSON"
+            "file", f"{name!r} cannot be read ({why}); name a job file in TOML or JSON"
         ) from None
     is_json = path.suffix == ".json" or name == "-"
     try:

@@ -36,6 +36,14 @@ def lazy_group(commands: Mapping[str, LazyCommand]) -> type[TyperGroup]:
             }
             self.commands.update(own)
 
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except typer.BadParameter as error:
+                # Choices are checked by pydantic, which puts the name of Python's error before it.
+                error.message = error.message.replace("Value error, ", "")
+                raise
+
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
             name, command, rest = super().resolve_command(ctx, args)
             if name is not None and name in commands:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -26,6 +27,9 @@ _EXIT_STATUS: Final[tuple[tuple[type[errors.PlauditError], int], ...]] = (
     (errors.UnavailableError, EXIT_UNAVAILABLE),
     (errors.DeadlineExceededError, EXIT_UNAVAILABLE),
 )
+
+_UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What a file or a disk says that takes no more."""
 
 COMMANDS: Final = {
     "job": LazyCommand("job", "app", "Training jobs."),
@@ -103,13 +107,24 @@ def main() -> None:
     Exit status: 0 done, 1 failed, 2 usage, 3 not found, 4 auth, 5 unavailable, 130 interrupted.
     """
     try:
-        app()
-    except errors.PlauditError as error:
-        sys.stderr.write(_message(error))
-        sys.exit(next((status for cls, status in _EXIT_STATUS if isinstance(error, cls)), EXIT_FAILED))
+        try:
+            app()
+        except errors.PlauditError as error:
+            sys.stderr.write(_message(error))
+            sys.exit(next((status for cls, status in _EXIT_STATUS if isinstance(error, cls)), EXIT_FAILED))
+        finally:
+            # Here, and not when Python ends, where it could not be told that it fails.
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output has gone, as `head` does; nothing is wrong, and nobody is left to tell.
         sys.stderr.close()
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        sys.stderr.write(f"error: the output cannot be written ({error.strerror}); make room for it\n")
+        # What is still in its buffer would be tried again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
 
 
 def _message(error: errors.PlauditError) -> str:

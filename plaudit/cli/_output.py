@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,6 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, Final
 
-import stamina
 import typer
 from pydantic import BaseModel
 from rich.console import Console
@@ -34,8 +34,8 @@ AddressOption = Annotated[
 
 def connect(address: str | None) -> Client:
     """A client that gives up soon where no gateway listens: a person waits for the answer."""
-    # Repeated calls are no news to a person at a terminal; the last failure is told.
-    stamina.instrumentation.set_on_retry_hooks([])
+    # Commands tell by themselves what a program would find in its log.
+    logging.getLogger("plaudit.client").setLevel(logging.ERROR)
     return Client(address, retry_seconds=_RETRY_SECONDS)
 
 

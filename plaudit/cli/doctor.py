@@ -11,7 +11,6 @@ from plaudit.cli._checks import (
     State,
     checks_of_gateway,
     checks_of_machine,
-    checks_of_trainers,
 )
 from plaudit.cli._output import AddressOption, JsonOption, connect, console, print_json, printable
 from plaudit.errors import PlauditError
@@ -45,4 +44,3 @@ def _checks(address: str | None) -> Iterator[Check]:
             yield from checks_of_gateway(client)
     except PlauditError as error:
         yield Check("gateway", State.FAIL, error.message, "mend it, and try again")
-    yield from checks_of_trainers()

@@ -81,7 +81,10 @@ def submit(
                 print_json(job)
             else:
                 typer.echo(printable(job_as_toml(job.spec)))
-                typer.echo(printable(_memory_line(job.memory)))
+                if job.memory is not None or not job.status_detail:
+                    typer.echo(printable(_memory_line(job.memory)))
+                if job.status_detail:
+                    typer.echo(printable(job.status_detail))
                 typer.echo("the job is good; nothing was queued")
         elif watch:
             if not as_json:

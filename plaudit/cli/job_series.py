@@ -21,6 +21,7 @@ from plaudit.cli._output import (
     printable,
 )
 from plaudit.client import models
+from plaudit.errors import InvalidArgumentError
 from plaudit.types.metrics import EVAL_REWARD_MEAN, HEADLINE_METRICS
 
 KeysOption = Annotated[
@@ -34,20 +35,28 @@ def metrics(
     keys: KeysOption = None,
     key: Annotated[list[str] | None, typer.Option(help="Only this metric; repeatable.")] = None,
     from_step: Annotated[int, typer.Option(min=0, help="First step.")] = 0,
-    to_step: Annotated[int, typer.Option(min=0, help="Last step. 0: the newest.")] = 0,
+    to_step: Annotated[
+        int | None,
+        typer.Option(min=0, help="Last step. 0: the evaluation before the first. Default: the newest."),
+    ] = None,
     max_points: Annotated[int, typer.Option(min=0, max=5000, help="Most points per metric. 0: 500.")] = 0,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one row a step.")] = False,
     as_json: JsonOption = False,
     address: AddressOption = None,
 ) -> None:
     """Show metric series."""
+    if as_csv and as_json:
+        raise InvalidArgumentError.of("--csv", "goes not with --json; name one of them")
     names = [*(key or ()), *chosen_keys(keys)]
     with connect(address) as client:
         series = client.training_jobs.metrics(
             job_id, keys=names, from_step=from_step, to_step=to_step, max_points=max_points
         )
     for name in sorted(set(names) - set(series.available_keys)):
-        typer.echo(printable(f"no metric {name} yet; there is {', '.join(series.available_keys)}"), err=True)
+        known = ", ".join(series.available_keys) or "none of any name"
+        typer.echo(printable(f"no metric {name} yet; there is {known}"), err=True)
+    if not (series.available_keys or names or as_json or as_csv):
+        typer.echo("no metrics yet: no step is complete", err=True)
     if as_json:
         print_json(series)
     elif as_csv:
@@ -63,7 +72,13 @@ def metrics(
 
 def completions(
     job_id: JobId,
-    step: Annotated[int, typer.Option(min=0, help="Only this step. 0: all, newest first.")] = 0,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Only this step; with --evaluations 0 is the one before it all. Default: all, newest first.",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Most completions to show.")] = 20,
     failed: Annotated[
         bool, typer.Option("--failed", help="Only those that could not be scored, and so moved nothing.")

@@ -101,17 +101,20 @@ def download(
         Literal["merged", "adapter"] | None,
         typer.Option("--as", help="In this form; one that is not there yet is exported first."),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite files of another model that are in the folder.")
+    ] = False,
     as_json: JsonOption = False,
     address: AddressOption = None,
 ) -> None:
-    """Download a model. What is there already is built upon; every file is verified."""
+    """Download a model. What is there of it is built upon; every file is verified."""
     with connect(address) as client:
         found = client.models.get(model)
         if form is not None and form != ("adapter" if found.kind is models.ModelKind.ADAPTER else "merged"):
             begun = client.models.export(f"{found.job_id}@{found.step}", form=form)
             found = client.models.wait(begun.id, on_detail=lambda detail: None)
         target = folder or Path(found.name)
-        _download(client, found, target)
+        _download(client, found, target, overwrite=force)
     if as_json:
         print_json({"model": found, "folder": str(target.resolve())})
     else:
@@ -202,19 +205,22 @@ def _folder_of(model: str, address: str | None) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "plaudit" / "models"
     with connect(address) as client:
         found = client.models.get(model)
-        _download(client, found, cache / found.id)
+        _download(client, found, cache / found.id, overwrite=True)
     return cache / found.id
 
 
-def _download(client: Client, model: models.Model, folder: Path) -> None:
+def _download(client: Client, model: models.Model, folder: Path, *, overwrite: bool) -> None:
     if not sys.stderr.isatty():
-        client.models.download(model.id, folder)
+        client.models.download(model.id, folder, overwrite=overwrite)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, transient=True) as bar:
         task = bar.add_task(printable(model.name), total=model.size_bytes)
         client.models.download(
-            model.id, folder, progress=lambda seen: bar.update(task, completed=seen.received_bytes)
+            model.id,
+            folder,
+            progress=lambda seen: bar.update(task, completed=seen.received_bytes),
+            overwrite=overwrite,
         )
 
 

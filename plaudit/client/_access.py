@@ -11,7 +11,7 @@ from typing import Final, Self
 import grpc
 import grpc.aio
 
-from plaudit.errors import FailedPreconditionError, InvalidArgumentError
+from plaudit.errors import FailedPreconditionError, FieldViolation, InvalidArgumentError
 from plaudit.rpc import CHANNEL_OPTIONS, Metadata, open_channel, open_sync_channel
 from plaudit.service import check_private, read_key_pair
 from plaudit.types.addresses import is_loopback
@@ -45,9 +45,7 @@ class Access:
     def find(
         cls, token: str | None, token_file: Path | str | None, tls: Tls | bool | None, plaintext: bool | None
     ) -> Self:
-        """What was given, else what the environment says. Raises InvalidArgumentError and
-        FailedPreconditionError.
-        """
+        """What was given, else what the environment says. Raises InvalidArgumentError."""
         if token is None:
             file = token_file if token_file is not None or _variable("TOKEN") else _variable("TOKEN_FILE")
             token = _read_token(Path(file).expanduser()) if file else _variable("TOKEN")
@@ -68,7 +66,8 @@ class Access:
     def open_channel(self, target: str) -> grpc.Channel:
         """A channel that blocks.
 
-        Raises FailedPreconditionError where the token would travel in plain text, or a file cannot be used.
+        Raises FailedPreconditionError where the token would travel in plain text, and InvalidArgumentError
+        (SECRET_UNUSABLE) where a file cannot be used.
         """
         self._check_plaintext(target)
         if self.tls is None:
@@ -102,13 +101,17 @@ def _options(tls: Tls) -> tuple[tuple[str, str | int], ...]:
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:
     authorities = tls.ca_file or ssl.get_default_verify_paths().cafile
+    trusted = _read(Path(authorities), "ca_file", "the CA of the gateway") if authorities else None
     pair = None
     if tls.certificate_file is not None or tls.key_file is not None:
         if tls.certificate_file is None or tls.key_file is None:
             raise InvalidArgumentError.of("tls", "certificate_file and key_file go together; name both")
-        pair = read_key_pair(Path(tls.certificate_file), Path(tls.key_file), "the client certificate")
+        try:
+            pair = read_key_pair(Path(tls.certificate_file), Path(tls.key_file), "the client certificate")
+        except FailedPreconditionError as error:
+            raise _unusable("tls", error.message) from None
     return grpc.ssl_channel_credentials(
-        root_certificates=_read(Path(authorities), "the CA of the gateway") if authorities else None,
+        root_certificates=trusted,
         private_key=pair.key if pair else None,
         certificate_chain=pair.certificate if pair else None,
     )
@@ -137,13 +140,14 @@ def _flag(name: str) -> bool:
 
 
 def _read_token(path: Path) -> str:
-    data = _read(path, "the token file")
-    check_private(path, "the token file")
+    data = _read(path, "token_file", "the token file")
+    try:
+        check_private(path, "the token file")
+    except FailedPreconditionError as error:
+        raise _unusable("token_file", error.message) from None
     token = data.decode("utf-8", "replace").strip()
     if not token or not _is_visible(token):
-        raise FailedPreconditionError(
-            f"the token file {path} must hold one line, the token", reason="SECRET_UNUSABLE"
-        )
+        raise _unusable("token_file", f"the token file {path} must hold one line, the token")
     return token
 
 
@@ -151,10 +155,12 @@ def _is_visible(token: str) -> bool:
     return all("!" <= character <= "~" for character in token)
 
 
-def _read(path: Path, what: str) -> bytes:
+def _read(path: Path, field: str, what: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise FailedPreconditionError(
-            f"{what}: {path} cannot be read ({error.strerror})", reason="SECRET_UNUSABLE"
-        ) from None
+        raise _unusable(field, f"{what}: {path} cannot be read ({error.strerror})") from None
+
+
+def _unusable(field: str, message: str) -> InvalidArgumentError:
+    return InvalidArgumentError([FieldViolation(field, message)], reason="SECRET_UNUSABLE")

@@ -20,6 +20,7 @@ from plaudit.client.resources.rescores import AsyncRescores, Rescores
 from plaudit.client.resources.reward_functions import AsyncRewardFunctions, RewardFunctions
 from plaudit.client.resources.reward_servers import AsyncRewardServers, RewardServers
 from plaudit.client.resources.tokens import AsyncTokens, Tokens
+from plaudit.client.resources.trainers import AsyncTrainers, Trainers
 from plaudit.client.resources.training_jobs import AsyncTrainingJobs, TrainingJobs
 from plaudit.errors import InvalidArgumentError
 from plaudit.service import DEFAULT_ADDRESSES
@@ -54,7 +55,7 @@ class Client:
         self.address = _checked(address)
         access = Access.find(token, token_file, tls, plaintext)
         self._channel = access.open_channel(self.address)
-        wire = BlockingWire(
+        wire = self._wire = BlockingWire(
             self._channel,
             target=self.address,
             metadata=access.metadata,
@@ -68,9 +69,11 @@ class Client:
         self.rescores = Rescores(AsyncRescores(wire))
         self.models = Models(AsyncModels(wire))
         self.tokens = Tokens(AsyncTokens(wire))
+        self.trainers = Trainers(AsyncTrainers(wire))
 
     def close(self) -> None:
         """Ends the connection."""
+        self._wire.close()
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -103,7 +106,7 @@ class AsyncClient:
         self.address = _checked(address)
         access = Access.find(token, token_file, tls, plaintext)
         self._channel = access.open_aio_channel(self.address)
-        wire = AsyncWire(
+        wire = self._wire = AsyncWire(
             cast(Any, self._channel),
             target=self.address,
             metadata=access.metadata,
@@ -117,9 +120,11 @@ class AsyncClient:
         self.rescores = AsyncRescores(wire)
         self.models = AsyncModels(wire)
         self.tokens = AsyncTokens(wire)
+        self.trainers = AsyncTrainers(wire)
 
     async def close(self) -> None:
         """Ends the connection."""
+        self._wire.close()
         await self._channel.close()
 
     async def __aenter__(self) -> Self:

@@ -16,6 +16,7 @@ PARTIAL_ENDING: Final = ".partial"
 """Of a file that is not complete; what is there is built upon when the download is repeated."""
 
 _READ_BYTES: Final = 1024 * 1024
+_MOST_NAMED: Final = 3
 
 Result = TypeVar("Result")
 
@@ -36,11 +37,15 @@ async def download_files(
     fetch: FetchFrom,
     progress: Callable[[models.DownloadProgress], object],
     offload: Offload,
+    *,
+    overwrite: bool = False,
 ) -> None:
     """Brings `files` into `folder`. A file that is there already, with the right bytes, is left alone.
 
-    Raises InvalidArgumentError where a path leads out of the folder or the folder cannot be used, and
-    InternalError (DOWNLOAD_DAMAGED) where what came is not what was announced, which is then removed.
+    Raises InvalidArgumentError where a path leads out of the folder, FailedPreconditionError where the folder
+    cannot be used (FOLDER_UNUSABLE) or has files of these names with other bytes and `overwrite` is false
+    (FOLDER_TAKEN), and InternalError (DOWNLOAD_DAMAGED) where what came is not what was announced, which is
+    then removed.
     """
     wanted = [(file, _place(folder, file.path)) for file in files]
     total = sum(file.size_bytes for file, _ in wanted)
@@ -51,8 +56,12 @@ async def download_files(
 
     try:
         await offload(_make_folders, [folder, *(place.parent for _, place in wanted)])
+        there = {file.path for file, place in wanted if await offload(_is_there, file, place)}
+        if not overwrite:
+            # A file has its name only once it is whole, so that none of a broken download is among them.
+            _refuse_others(folder, [place for file, place in wanted if file.path not in there])
         for file, place in wanted:
-            if not await offload(_is_there, file, place):
+            if file.path not in there:
                 await _download(file, place, fetch, tell, offload)
             done += file.size_bytes
             tell(file.path, 0)
@@ -71,6 +80,17 @@ def _place(folder: Path, path: str) -> Path:
             "path", f"{shown(path)} of the model leads out of the folder, and is refused"
         )
     return folder.joinpath(*parts)
+
+
+def _refuse_others(folder: Path, missing: Iterable[Path]) -> None:
+    taken = [str(place.relative_to(folder)) for place in missing if place.exists()]
+    if taken:
+        named = ", ".join(taken[:_MOST_NAMED]) + (" and others" if len(taken) > _MOST_NAMED else "")
+        raise FailedPreconditionError(
+            f"{folder} holds {named} of something else, which would be overwritten; choose another folder, "
+            "or say that they may be (--force, or overwrite=True)",
+            reason="FOLDER_TAKEN",
+        )
 
 
 def _make_folders(folders: Iterable[Path]) -> None:

@@ -10,20 +10,22 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypedDict, TypeVar, cast
 
 import grpc
 import grpc.aio
-import stamina
+import tenacity
 
-from plaudit.errors import PlauditError, ResourceExhaustedError, UnavailableError
+from plaudit.errors import FailedPreconditionError, PlauditError, ResourceExhaustedError, UnavailableError
 from plaudit.rpc import Metadata, error_from_rpc
 
 Result = TypeVar("Result")
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
 DEFAULT_RETRY_SECONDS: Final = 20.0
+_FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 2.0
+_MOST_JITTER_SECONDS: Final = 1.0
 
 
 class _Page(Protocol):
@@ -31,6 +33,15 @@ class _Page(Protocol):
 
 
 Page = TypeVar("Page", bound=_Page)
+
+
+class _RetrySettings(TypedDict):
+    """What tenacity takes, which is as silent as a library has to be."""
+
+    retry: tenacity.retry_if_exception
+    stop: tenacity.stop_before_delay
+    wait: tenacity.wait_exponential_jitter
+    reraise: bool
 
 
 class Wire(ABC):
@@ -51,6 +62,11 @@ class Wire(ABC):
         self._metadata = metadata
         self._timeout_seconds = timeout_seconds
         self._retry_seconds = retry_seconds
+        self._is_closed = False
+
+    def close(self) -> None:
+        """From now on every call is refused. The channel is its owner's to close."""
+        self._is_closed = True
 
     @abstractmethod
     async def call(self, method: Callable[..., Result], request: object) -> Result:
@@ -91,19 +107,26 @@ class Wire(ABC):
                 return
             request.page_token = page.next_page_token
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise FailedPreconditionError("this client is closed; make another one", reason="CLIENT_CLOSED")
+
     def _error(self, failure: grpc.RpcError) -> PlauditError:
         return error_from_rpc(failure, target=f"the gateway at {self._target}")
 
-    def _retries(self) -> Any:
-        return stamina.retry_context(
-            on=_may_repeat,
-            attempts=None if self._retry_seconds > 0 else 1,
-            timeout=self._retry_seconds if self._retry_seconds > 0 else None,
-            wait_max=_LONGEST_PAUSE_SECONDS,
+    @property
+    def _retry_settings(self) -> _RetrySettings:
+        return _RetrySettings(
+            retry=tenacity.retry_if_exception(_may_repeat),
+            stop=tenacity.stop_before_delay(self._retry_seconds),
+            wait=tenacity.wait_exponential_jitter(
+                multiplier=_FIRST_PAUSE_SECONDS, max=_LONGEST_PAUSE_SECONDS, jitter=_MOST_JITTER_SECONDS
+            ),
+            reraise=True,
         )
 
 
-def _may_repeat(error: Exception) -> bool:
+def _may_repeat(error: BaseException) -> bool:
     if isinstance(error, UnavailableError):
         return True
     return isinstance(error, ResourceExhaustedError) and error.retry_after is not None
@@ -113,14 +136,15 @@ class BlockingWire(Wire):
     """Blocks its thread while it waits, and never suspends."""
 
     async def call(self, method: Callable[..., Result], request: object) -> Result:
-        for attempt in self._retries():
+        for attempt in tenacity.Retrying(**self._retry_settings):
             with attempt:
                 return await self.call_once(method, request)
-        raise AssertionError("retry_context ends by returning or raising")
+        raise AssertionError("tenacity ends by returning or raising")
 
     async def call_once(
         self, method: Callable[..., Result], request: object, *, has_deadline: bool = True
     ) -> Result:
+        self._check_open()
         timeout = self._timeout_seconds if has_deadline else None
         try:
             return method(request, timeout=timeout, metadata=self._metadata)
@@ -128,6 +152,7 @@ class BlockingWire(Wire):
             raise self._error(failure) from None
 
     async def upload(self, method: Callable[..., Result], requests: Iterable[object]) -> Result:
+        self._check_open()
         try:
             return method(iter(requests), metadata=self._metadata)
         except grpc.RpcError as failure:
@@ -136,6 +161,7 @@ class BlockingWire(Wire):
     async def stream(
         self, method: Callable[..., Iterable[Result]], request: object, timeout: float | None = None
     ) -> AsyncGenerator[Result, None]:
+        self._check_open()
         call = method(request, timeout=timeout, metadata=self._metadata)
         try:
             for message in call:
@@ -156,14 +182,15 @@ class AsyncWire(Wire):
     """Suspends while it waits. Its channel is one of grpc.aio, of which the stubs have the same methods."""
 
     async def call(self, method: Callable[..., Result], request: object) -> Result:
-        async for attempt in self._retries():
+        async for attempt in tenacity.AsyncRetrying(**self._retry_settings):
             with attempt:
                 return await self.call_once(method, request)
-        raise AssertionError("retry_context ends by returning or raising")
+        raise AssertionError("tenacity ends by returning or raising")
 
     async def call_once(
         self, method: Callable[..., Result], request: object, *, has_deadline: bool = True
     ) -> Result:
+        self._check_open()
         timeout = self._timeout_seconds if has_deadline else None
         call: Any = method(request, timeout=timeout, metadata=self._metadata)
         try:
@@ -172,6 +199,7 @@ class AsyncWire(Wire):
             raise self._error(failure) from None
 
     async def upload(self, method: Callable[..., Result], requests: Iterable[object]) -> Result:
+        self._check_open()
         call: Any = method(self._read(requests), metadata=self._metadata)
         try:
             return cast(Result, await call)
@@ -181,6 +209,7 @@ class AsyncWire(Wire):
     async def stream(
         self, method: Callable[..., Iterable[Result]], request: object, timeout: float | None = None
     ) -> AsyncGenerator[Result, None]:
+        self._check_open()
         call: Any = method(request, timeout=timeout, metadata=self._metadata)
         try:
             async for message in call:

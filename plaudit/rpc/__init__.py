@@ -2,16 +2,20 @@
 
 from plaudit.rpc._access import Credentials, LoadCredentials, Metadata, SecuredChannel
 from plaudit.rpc._channels import open_channel, open_sync_channel
-from plaudit.rpc._errors import error_from_rpc, status_of
+from plaudit.rpc._durations import LONGEST_DURATION_SECONDS, duration_seconds, is_duration
+from plaudit.rpc._errors import NO_FIELD, error_from_rpc, status_of
 from plaudit.rpc._interceptors import ErrorInterceptor
 from plaudit.rpc._listening import ListenSecurity, ListenTls, checked_listen_address
 from plaudit.rpc._options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
+from plaudit.rpc._other_protocols import other_protocol
 from plaudit.rpc._resolving import Endpoint, ForbiddenAddressError, resolve
 from plaudit.rpc._serving import GrpcServer
 
 __all__ = [
     "CHANNEL_OPTIONS",
+    "LONGEST_DURATION_SECONDS",
     "MAX_MESSAGE_BYTES",
+    "NO_FIELD",
     "Credentials",
     "Endpoint",
     "ErrorInterceptor",
@@ -23,9 +27,12 @@ __all__ = [
     "Metadata",
     "SecuredChannel",
     "checked_listen_address",
+    "duration_seconds",
     "error_from_rpc",
+    "is_duration",
     "open_channel",
     "open_sync_channel",
+    "other_protocol",
     "resolve",
     "status_of",
 ]

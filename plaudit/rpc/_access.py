@@ -179,10 +179,8 @@ LoadCredentials: TypeAlias = Callable[[], Credentials]
 
 async def _shake_hands(endpoint: Endpoint, context: ssl.SSLContext, name: str | None) -> bytes:
     """Makes a TLS connection and returns the first byte that the server sends; none where it hangs up."""
-    host, _, port = endpoint.target.partition(":")[2].rpartition(":")
-    reader, writer = await asyncio.open_connection(
-        host.strip("[]"), int(port), ssl=context, server_hostname=name or ""
-    )
+    host, port = endpoint.place
+    reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name or "")
     try:
         # A server of HTTP/2 speaks at once; one that refuses the certificate ends the connection instead.
         return await reader.read(1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
@@ -12,8 +12,12 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from plaudit import errors
+from plaudit.rpc._durations import duration_seconds
 
 ERROR_DOMAIN: Final = "plaudit"
+
+NO_FIELD: Final = "(request)"
+"""The field of an invalid argument whose server named none."""
 
 # A status travels in the trailers, and a client that says nothing takes 8 KiB of them: what is above is lost
 # whole. The message travels twice, once in the details.
@@ -76,7 +80,7 @@ def _violations_that_fit(
         room -= len(field.encode()) + len(message.encode())
         if room < 0:
             rest = len(violations) - index
-            field, message = "(request)", f"{rest} more are wrong; mend these first"
+            field, message = NO_FIELD, f"{rest} more are wrong; mend these first"
         told.append(error_details_pb2.BadRequest.FieldViolation(field=field, description=message))
         if room < 0:
             break
@@ -108,22 +112,17 @@ def error_from_rpc(failure: grpc.RpcError, *, target: str = "") -> errors.Plaudi
     field = "id"
     retry_after: float | None = None
     violations: list[errors.FieldViolation] = []
-    status = _details_of(failure)
-    for detail in status.details if status is not None else ():
-        info, bad, retry = (
-            error_details_pb2.ErrorInfo(),
-            error_details_pb2.BadRequest(),
-            error_details_pb2.RetryInfo(),
-        )
-        if detail.Unpack(info):
-            reason, field = info.reason, info.metadata.get("field", "id")
-        elif detail.Unpack(bad):
-            violations = [errors.FieldViolation(v.field, v.description) for v in bad.field_violations]
-        elif detail.Unpack(retry):
-            retry_after = retry.retry_delay.ToTimedelta().total_seconds()
+    for detail in _details_of(failure):
+        match detail:
+            case error_details_pb2.ErrorInfo():
+                reason, field = detail.reason, detail.metadata.get("field", "id")
+            case error_details_pb2.BadRequest():
+                violations = [errors.FieldViolation(v.field, v.description) for v in detail.field_violations]
+            case error_details_pb2.RetryInfo():
+                retry_after = duration_seconds(detail.retry_delay)
     if cls is errors.InvalidArgumentError:
         return errors.InvalidArgumentError(
-            violations or [errors.FieldViolation("(request)", message)], reason=reason
+            violations or [errors.FieldViolation(NO_FIELD, message)], reason=reason
         )
     if cls is errors.NotFoundError:
         return errors.NotFoundError(message, field=field, reason=reason)
@@ -136,14 +135,32 @@ def error_from_rpc(failure: grpc.RpcError, *, target: str = "") -> errors.Plaudi
     return cls(message, reason=reason, retry_after=retry_after)
 
 
-def _details_of(failure: grpc.RpcError) -> status_pb2.Status | None:
-    """The google.rpc.Status in the trailers, or None: other people's servers may send none, or junk."""
+_Detail: TypeAlias = error_details_pb2.ErrorInfo | error_details_pb2.BadRequest | error_details_pb2.RetryInfo
+
+
+def _details_of(failure: grpc.RpcError) -> list[_Detail]:
+    """What the trailers hold of google.rpc.Status: other people's servers may send none, or junk."""
     try:
-        if isinstance(failure, grpc.aio.AioRpcError):
-            for key, value in failure.trailing_metadata() or ():
-                if key == "grpc-status-details-bin":
-                    return status_pb2.Status.FromString(value)
-            return None
-        return rpc_status.from_call(failure)
+        status = _status_in(failure)
+        return [] if status is None else [known for any_ in status.details for known in _unpacked(any_)]
     except Exception:
-        return None
+        return []
+
+
+def _unpacked(detail: any_pb2.Any) -> Iterator[_Detail]:
+    for known in (
+        error_details_pb2.ErrorInfo(),
+        error_details_pb2.BadRequest(),
+        error_details_pb2.RetryInfo(),
+    ):
+        if detail.Unpack(known):
+            yield known
+
+
+def _status_in(failure: grpc.RpcError) -> status_pb2.Status | None:
+    if not isinstance(failure, grpc.aio.AioRpcError):
+        return rpc_status.from_call(failure)
+    for key, value in failure.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            return status_pb2.Status.FromString(value)
+    return None

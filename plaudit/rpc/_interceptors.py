@@ -11,14 +11,14 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import structlog
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from plaudit.errors import InternalError, InvalidArgumentError, PlauditError
 from plaudit.rpc._errors import status_of
+from plaudit.service import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _NO_HANDLING = (asyncio.CancelledError, grpc.aio.AbortError)
 

@@ -18,6 +18,12 @@ class Endpoint:
     authority: str
     is_loopback: bool
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """The checked address and the port."""
+        host, _, port = self.target.partition(":")[2].rpartition(":")
+        return host.strip("[]"), int(port)
+
 
 class ForbiddenAddressError(Exception):
     """A name leads only to addresses that are never dialled."""

@@ -19,7 +19,7 @@ from plaudit.errors import (
     UnauthenticatedError,
 )
 from plaudit.reward.v1 import reward_service_pb2 as pb
-from plaudit.rpc import MAX_MESSAGE_BYTES, error_from_rpc
+from plaudit.rpc import MAX_MESSAGE_BYTES, NO_FIELD, error_from_rpc
 from plaudit.scoring.combine import MAX_ABSOLUTE_REWARD
 from plaudit.types.jobs import RewardBinding
 from plaudit.types.scoring import PROTOCOL_VERSION
@@ -121,8 +121,9 @@ def useless(
         return UselessError(
             InvalidArgumentError(
                 [
-                    FieldViolation(job_field(v.field, positions), f"{about} refuses it: {v.message}")
+                    FieldViolation(field, f"{about} refuses it: {v.message}")
                     for v in error.violations
+                    for field in _job_fields(v.field, positions)
                 ]
             )
         )
@@ -151,6 +152,13 @@ def _rules(reward: pb.Reward) -> RewardRules:
         is_deterministic=reward.deterministic,
         whole_group=reward.scope == pb.Reward.SCOPE_GROUP,
     )
+
+
+def _job_fields(field: str, positions: Sequence[int]) -> list[str]:
+    """The fields of the job that a field of a session stands for; all rewards, where it names none."""
+    if field == NO_FIELD:
+        return [f"rewards[{position}]" for position in positions]
+    return [job_field(field, positions)]
 
 
 def job_field(field: str, positions: Sequence[int]) -> str:

@@ -15,6 +15,7 @@ from plaudit.errors import FailedPreconditionError
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.reward.v1 import reward_service_pb2_grpc as pb_grpc
 from plaudit.rpc import (
+    MAX_MESSAGE_BYTES,
     Credentials,
     Endpoint,
     ForbiddenAddressError,
@@ -22,6 +23,7 @@ from plaudit.rpc import (
     Metadata,
     SecuredChannel,
     error_from_rpc,
+    other_protocol,
     resolve,
 )
 from plaudit.scoring._compatibility import USELESS_STATUSES
@@ -33,6 +35,7 @@ _CLIENT_NAME: Final = f"plaudit/{version('plaudit')}"
 _SHOWN_DETAILS: Final = 200
 _LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
 _TOO_LARGE: Final = "CLIENT: Received message larger than max"
+"""Said by this end: a server that says so of what it got says it otherwise."""
 _TROUBLE_SECONDS: Final = 2.0
 _OWN_ERRORS: Final = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN})
 """How an error that a server did not expect comes out of it; now and then a cut connection looks so too."""
@@ -142,13 +145,14 @@ def end_of_call(failure: grpc.aio.AioRpcError, timeout: float) -> LostError | Re
     details = failure.details() or ""
     if _is_refused(failure):
         return LostError("connection refused")
+    if _TOO_LARGE in details:
+        most = MAX_MESSAGE_BYTES // 2**20
+        return LostError(f"it sent a frame of more than {most} MiB, which is not read", unreadable=True)
     if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return LostError(f"no answer within {timeout:g} s")
     return LostError(
         f"{failure.code().name}: {one_line(details, _SHOWN_DETAILS)}" if details else failure.code().name,
         pinged_too_often=_PINGED_TOO_OFTEN in details.casefold().replace("_", " "),
-        # By this end: a server that says so of what it got says it otherwise.
-        unreadable=_TOO_LARGE in details,
         retry_after=min(error_from_rpc(failure).retry_after or 0.0, _LONGEST_RETRY_AFTER_SECONDS),
     )
 
@@ -166,7 +170,10 @@ async def _dial(
     except grpc.aio.AioRpcError as failure:
         trouble = None
         if failure.code() is grpc.StatusCode.UNAVAILABLE and not _is_refused(failure):
-            trouble = await credentials.tls_trouble(endpoint, min(timeout, _TROUBLE_SECONDS))
+            patience = min(timeout, _TROUBLE_SECONDS)
+            trouble = await credentials.tls_trouble(endpoint, patience)
+            if trouble is None and credentials.access.tls is None:
+                trouble = await other_protocol(*endpoint.place, patience)
         raise end_of_call(failure, timeout) if trouble is None else LostError(trouble) from failure
 
 

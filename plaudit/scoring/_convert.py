@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.rpc import duration_seconds
 from plaudit.types.jobs import RewardBinding
 from plaudit.types.scoring import (
     Completion,
@@ -24,7 +25,9 @@ from plaudit.types.scoring import (
 )
 
 _INT64 = range(-(2**63), 2**63)
-_MAX_EXPLANATION: Final = 4096
+MAX_EXPLANATION: Final = 4096
+"""Characters of a text that are kept."""
+
 _MAX_METRICS: Final = 64
 _MAX_METRIC_NAME: Final = 128
 # Tags, lengths, token count and finish reason: more than they can take.
@@ -157,16 +160,14 @@ def failed(failure: pb.Failure) -> Failed:
     """A failure as the domain knows it."""
     return Failed(
         code=_FAILURE_CODES.get(failure.code, FailureCode.INTERNAL),
-        message=failure.message[:_MAX_EXPLANATION],
-        retry_delay=max(0.0, failure.retry_delay.ToTimedelta().total_seconds())
-        if failure.HasField("retry_delay")
-        else None,
+        message=failure.message[:MAX_EXPLANATION],
+        retry_delay=duration_seconds(failure.retry_delay) if failure.HasField("retry_delay") else None,
     )
 
 
 def not_applicable(message: pb.NotApplicable) -> NotApplicable:
     """As the domain knows it."""
-    return NotApplicable(message.reason[:_MAX_EXPLANATION])
+    return NotApplicable(message.reason[:MAX_EXPLANATION])
 
 
 def scored(score: pb.Score) -> Scored:
@@ -175,9 +176,9 @@ def scored(score: pb.Score) -> Scored:
     if score.metrics:
         parts = itertools.islice(score.metrics.items(), _MAX_METRICS)
         metrics = {name[:_MAX_METRIC_NAME]: part for name, part in parts if math.isfinite(part)}
-        return Scored(score.value, metrics, explanation[:_MAX_EXPLANATION])
+        return Scored(score.value, metrics, explanation[:MAX_EXPLANATION])
     if explanation:
-        return Scored(score.value, _NO_METRICS, explanation[:_MAX_EXPLANATION])
+        return Scored(score.value, _NO_METRICS, explanation[:MAX_EXPLANATION])
     return plain_score(score.value)
 
 

@@ -19,6 +19,8 @@ CAUSES: Final[Mapping[str, str]] = MappingProxyType(
         "non_finite": "values that are no numbers",
         "out_of_range": "values outside the reward's range",
         "empty": "results without an outcome",
+        "mistimed": "lengths of time that are none",
+        "reopened": "sessions that were opened a second time on one stream",
         "unreadable": "frames that could not be read",
         "rejected": "batches that were refused",
         "breaks": "connections that ended with work open",
@@ -56,6 +58,10 @@ class ProtocolCounters:
     """Scores outside the reward's own range, or beyond ±1e6."""
     empty: int = 0
     """Results without an outcome."""
+    mistimed: int = 0
+    """Retry delays, graces and retentions outside the range of google.protobuf.Duration; taken as its end."""
+    reopened: int = 0
+    """`opened` frames that came after the first one of a stream, and were left out."""
     unreadable: int = 0
     """Frames that were too large, or no message of the contract; each ended its stream."""
     rejected: int = 0

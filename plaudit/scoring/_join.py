@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.rpc import is_duration
 from plaudit.scoring._compatibility import RewardRules
-from plaudit.scoring._convert import failed, not_applicable, plain_score, scored
+from plaudit.scoring._convert import MAX_EXPLANATION, failed, not_applicable, plain_score, scored
 from plaudit.scoring._counters import CounterBook
 from plaudit.scoring._outcomes import ScoredOutcome
 from plaudit.scoring._work import AnswerId, Moment, SentBatch, Submission, Unit
@@ -40,11 +42,14 @@ class ResultJoiner:
         book: CounterBook,
         batches: Mapping[str, SentBatch],
         is_abandoned: Callable[[str], bool],
+        place: str,
     ) -> None:
+        """`place` is told with each failure: which replica it was, where there are several; "" else."""
         self._sink = sink
         self._book = book
         self._batches = batches
         self._is_abandoned = is_abandoned
+        self._place = f" (replica {place})" if place else ""
 
     def join(self, results: pb.Results, rules: Mapping[str, RewardRules]) -> int:
         """Takes in a frame; returns how many completions of the window it freed.
@@ -117,6 +122,9 @@ class ResultJoiner:
             self._sink.settle(unit, at)
 
     def _take_in(self, unit: Unit, submission: Submission, key: str, outcome: Outcome, at: Moment) -> None:
+        if self._place and isinstance(outcome, Failed):
+            message = outcome.message[: MAX_EXPLANATION - len(self._place)] + self._place
+            outcome = replace(outcome, message=message)
         if isinstance(outcome, Failed) and self._sink.may_help_to_retry(outcome):
             if unit.failures is None:
                 unit.failures = {}
@@ -129,9 +137,10 @@ class ResultJoiner:
         kind = result.WhichOneof("outcome")
         if kind == "not_applicable":
             return not_applicable(result.not_applicable)
-        if kind == "failure":
-            return failed(result.failure)
         counters = self._book.at(result.reward_key)
+        if kind == "failure":
+            counters.mistimed += not is_duration(result.failure.retry_delay)
+            return failed(result.failure)
         if kind is None:
             counters.empty += 1
             return "the reward server sent a result without an outcome"

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-import structlog
+from plaudit.service import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 ANSWER_SECONDS: Final = 30.0
 """The event loop answers at once; this keeps its death from hanging the caller."""

@@ -89,6 +89,9 @@ class ReadyWork:
     def __bool__(self) -> bool:
         return bool(self._queues)
 
+    def __iter__(self) -> Iterator[Unit]:
+        return (unit for queue in self._queues.values() for unit in queue)
+
     def push(self, units: Iterable[Unit]) -> None:
         """Puts units last, each among its kind."""
         queue: ReadyQueue | None = None

@@ -10,10 +10,9 @@ from collections import deque
 from typing import Final, Protocol
 
 import grpc.aio
-import structlog
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
-from plaudit.rpc import LoadCredentials
+from plaudit.rpc import LoadCredentials, duration_seconds, is_duration
 from plaudit.scoring._backoff import RECONNECT_FIRST_SECONDS, RECONNECT_MOST_SECONDS, backoff, jitter
 from plaudit.scoring._compatibility import ServerDescription, UselessError
 from plaudit.scoring._connection import LostError, RefusedError, connect
@@ -23,9 +22,10 @@ from plaudit.scoring._join import OutcomeSink, ResultJoiner
 from plaudit.scoring._limits import ScoringLimits
 from plaudit.scoring._stream import Stream
 from plaudit.scoring._work import SentBatch
+from plaudit.service import get_logger
 from plaudit.types.scoring import Failed, FailureCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _STABLE_AFTER_SECONDS: Final = 5.0
 MOST_FAILED_OPENS: Final = 5
@@ -35,6 +35,9 @@ MOST_FAILED_OPENS: Final = 5
 
 _LARGEST_WINDOW: Final = 65_536
 """Whatever a server allows: what is under way is held here, too."""
+
+_LONGEST_GRACE_SECONDS: Final = 86_400.0
+"""A server that drains for longer is asked anew."""
 
 _ABANDONED_KEPT: Final = 4096
 """Batches that were given up and are still known by their id."""
@@ -82,6 +85,8 @@ class Replica:
         sink: OutcomeSink,
         limits: ScoringLimits,
         book: CounterBook,
+        *,
+        is_one_of_several: bool,
     ) -> None:
         self.address = address
         self.description: ServerDescription | None = None
@@ -93,6 +98,8 @@ class Replica:
         """Sessions in a row that the server, though it was there, could not open for an error of its own."""
         self.failed_connects = 0
         """Since the last open stream."""
+        self.fruitless_streams = 0
+        """In a row, those that broke with work open before they had brought any result."""
         self.in_flight = 0
         """Completions that the server owes answers for, given-up ones included."""
         self.batches: dict[str, SentBatch] = {}
@@ -102,7 +109,9 @@ class Replica:
         self._limits = limits
         self._book = book
         self._loop = asyncio.get_running_loop()
-        self._joiner = ResultJoiner(sink, book, self.batches, self._is_abandoned)
+        self._joiner = ResultJoiner(
+            sink, book, self.batches, self._is_abandoned, address if is_one_of_several else ""
+        )
         self._abandoned: dict[str, tuple[int, float]] = {}
         """Batches that were given up: completions of them in flight, and since when."""
         self._to_resend: deque[SentBatch] = deque()
@@ -209,22 +218,11 @@ class Replica:
         while not self._closing.is_set():
             started = self._loop.time()
             self._is_useful = False
-            try:
-                await self._converse()
-                lost = LostError("it ended the stream")
-            except UselessError as error:
-                self._useless(error)
+            lost = await self._end_of_conversation()
+            if isinstance(lost, UselessError):
+                self._useless(lost)
                 return
-            except RefusedError as refused:
-                self._useless(self._owner.refusal(refused))
-                return
-            except LostError as error:
-                lost = error
-                self.failed_opens = self.failed_opens + 1 if error.failed_to_open else 0
-            except Exception:
-                # Scoring must outlive any mistake of ours: it is logged, and the session is opened again.
-                log.exception("unexpected error in a reward session", address=self.address)
-                lost = LostError("an unexpected error in the client; its log says more")
+            self.failed_opens = self.failed_opens + 1 if lost.failed_to_open else 0
             if self.failed_opens >= MOST_FAILED_OPENS:
                 self._useless(self._owner.failing(lost))
                 return
@@ -236,6 +234,21 @@ class Replica:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), delay)
 
+    async def _end_of_conversation(self) -> LostError | UselessError:
+        """Holds one conversation; returns what ended it."""
+        try:
+            try:
+                await self._converse()
+            except RefusedError as refused:
+                return self._owner.refusal(refused)
+        except (LostError, UselessError) as error:
+            return error
+        except Exception:
+            # Scoring must outlive any mistake of ours: it is logged, and the session is opened again.
+            log.exception("unexpected error in a reward session", address=self.address)
+            return LostError("an unexpected error in the client; its log says more")
+        return LostError("it ended the stream")
+
     async def _converse(self) -> None:
         """One connection, from the lookup to the end of the stream."""
         timeout = self._limits.connect_timeout_seconds
@@ -243,6 +256,7 @@ class Replica:
             self.address, self._load_credentials, timeout, relaxed_keepalive=self._relaxed_keepalive
         )
         try:
+            self._book.server.mistimed += not is_duration(connection.info.capabilities.result_retention)
             self.description = self._owner.describe(connection.info)
             self.channel = connection.channel
             frame = self._owner.open_frame(self)
@@ -273,7 +287,9 @@ class Replica:
             batch.breaks = max(0, batch.breaks - 1)
             batch.restart(now)
             self.in_flight += batch.open_completions
-            batch.give_up_at = max(batch.give_up_at, now + self._limits.client_grace_seconds)
+            grace = self._limits.client_grace_seconds
+            # Without an end, a stream that breaks at every replay would be waited for without one.
+            batch.give_up_at = min(max(batch.give_up_at, now + grace), batch.latest_end + grace)
             self._watch_deadline(batch)
         log.info("reward session open", address=self.address, window=self._window, retained=len(retained))
         self._owner.on_open(self)
@@ -284,6 +300,7 @@ class Replica:
         if kind == "results":
             assert self.description is not None
             self._is_useful = True
+            self.fruitless_streams = 0
             self.in_flight -= self._joiner.join(answer.results, self.description.rules)
             for done in answer.results.done:
                 self._on_done(done)
@@ -297,10 +314,13 @@ class Replica:
             self._is_draining = True
             log.info("reward server drains", address=self.address)
             if answer.draining.HasField("grace"):
-                grace = answer.draining.grace.ToTimedelta().total_seconds()
+                self._book.server.mistimed += not is_duration(answer.draining.grace)
+                grace = min(duration_seconds(answer.draining.grace), _LONGEST_GRACE_SECONDS)
                 stream.break_off_in(
                     grace + self._limits.client_grace_seconds, "it drained, and its grace is over"
                 )
+        elif kind == "opened":
+            self._book.server.reopened += 1
         if was_full and self.in_flight < self._window:
             self.room_since = self._loop.time()
         if self._is_draining and not self.batches and not self._abandoned:
@@ -337,6 +357,7 @@ class Replica:
         self.withdraw(batch)
         self.in_flight -= batch.open_completions
         self._book.server.rejected += 1
+        self._book.server.mistimed += not is_duration(rejected.failure.retry_delay)
         outcome = self._owner.on_rejected(batch, failed(rejected.failure))
         if outcome is not None:
             self._joiner.end(batch, outcome)
@@ -353,14 +374,19 @@ class Replica:
         self._book.server.unreadable += lost.unreadable
         if self._stream is None:
             self.failed_connects += 1
+            self.fruitless_streams = 0
         else:
+            if self.batches:
+                self.fruitless_streams = 0 if self._is_useful else self.fruitless_streams + 1
             is_suspicious = not self._is_draining and not lost.pinged_too_often
             for batch in list(self.batches.values()):
                 batch.stop_timer()
-                if not batch.waiting:  # only its done was missing
+                # An error in between may have left answers out of `waiting` that nothing has come of.
+                if batch.is_settled:  # only its done was missing
                     self.withdraw(batch)
                 elif is_suspicious and batch.written:
                     batch.breaks += 1
+                    batch.break_reason = self.lost_reason
             self._book.server.breaks += bool(self.batches)
             log.log(
                 logging.WARNING if self.batches else logging.INFO,

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -48,6 +48,9 @@ class Retries:
         self._jitter = 1.0
         self._jitter_drawn_at = -math.inf
         self._timer: asyncio.TimerHandle | None = None
+
+    def __iter__(self) -> Iterator[Unit]:
+        return (unit for _, _, unit in self._waiting)
 
     def delay(self, unit: Unit, failure: Failed, now: float) -> float | None:
         """Seconds until another try of a unit with this failure; None where there is to be none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from plaudit.errors import FailedPreconditionError
 from plaudit.scoring._compatibility import RewardRules, UselessError
@@ -78,6 +78,11 @@ class Router:
                 del self._groups[place]
                 expired.extend((submission, place[1].keys) for submission in group)
         return expired
+
+    def gathering(self) -> Iterator[tuple[Submission, str]]:
+        """Completions, each with a reward's key, that wait for their group to become whole."""
+        for (_, kind), group in self._groups.items():
+            yield from ((submission, key) for submission in group for key in kind.keys)
 
     def drop_taken(self) -> None:
         """Forgets groups of which nothing is waited for any more."""

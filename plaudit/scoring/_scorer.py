@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-import structlog
-
 from plaudit.errors import (
     AlreadyExistsError,
     FailedPreconditionError,
@@ -31,11 +29,11 @@ from plaudit.scoring._setup import setups_of
 from plaudit.scoring._tracing import trace_id
 from plaudit.scoring._waiting import Waiter
 from plaudit.scoring._work import Moment, PromptHead, Submission, Terms
-from plaudit.service import Secrets, default_secrets
+from plaudit.service import Secrets, default_secrets, get_logger
 from plaudit.types.jobs import RewardTarget
 from plaudit.types.scoring import Completion, Failed, FailureCode, Prompt, Purpose
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _TICK_SECONDS: Final = 0.5
 """How often budgets are looked at and the status is told anew."""
@@ -338,12 +336,15 @@ class RewardScorer:
         self._drain()
         while not self._closing.done():
             await asyncio.wait({self._closing}, timeout=_TICK_SECONDS)
+            for task in [task for server in self._servers for task in (server.sweep, server.fail_strays)]:
+                try:
+                    task()
+                except Exception:
+                    # Scoring must outlive any mistake of ours, and deadlines too.
+                    log.exception("unexpected error in the scorer")
             try:
-                for server in self._servers:
-                    server.sweep()
                 self._detail = "; ".join(filter(None, (s.waiting_detail() for s in self._servers)))
             except Exception:
-                # Scoring must outlive any mistake of ours.
                 log.exception("unexpected error in the scorer")
         await asyncio.gather(*(server.close(self._closing.result()) for server in self._servers))
 

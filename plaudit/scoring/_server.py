@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-import structlog
-
 from plaudit.errors import FailedPreconditionError, PermissionDeniedError, PlauditError, UnauthenticatedError
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.scoring._compatibility import (
@@ -30,15 +28,24 @@ from plaudit.scoring._replica import Replica
 from plaudit.scoring._routing import Router
 from plaudit.scoring._setup import ServerSetup
 from plaudit.scoring._work import BREAKS_TOLERATED, SentBatch, Submission, Unit
+from plaudit.service import get_logger
 from plaudit.types.scoring import Failed, FailureCode, Prompt
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 TOLD_AFTER_SECONDS: Final = 2.0
 """Shorter waits are part of every step, and not worth telling."""
 
 _SUSPECT_PARTS: Final = 8
 """64 completions become 8 batches of 8, then 8 of 1: few more breaks, and few batches in single file."""
+
+_FRUITLESS_STREAMS: Final = 2
+"""Broken one after the other before any result, after which no single mishap is to blame."""
+
+_SEARCH_SECONDS: Final = 5.0
+_STRAY: Final = Failed(
+    FailureCode.INTERNAL, "an unexpected error in the client lost track of it; the client's log says more"
+)
 
 _SPLIT: Final = frozenset({FailureCode.INVALID, FailureCode.LIMIT_EXCEEDED})
 """A batch refused so may be refused for one of its completions: each is then sent by itself."""
@@ -75,12 +82,22 @@ class RewardServer:
         self._unrouted: list[Submission] = []
         self._gate = OutcomeGate(setup.name, setup.keys, self.book, on_complete, self._push)
         self._apart = itertools.count(1)
+        self._next_search = self._loop.time() + _SEARCH_SECONDS
         self._down_since: float | None = self._loop.time()
         self._replicas: list[Replica] = []
         self._dealer = Dealer(self._replicas, setup.keys, setup.session_scope, self._refuse)
-        for address in dict.fromkeys(setup.addresses):
+        addresses = dict.fromkeys(setup.addresses)
+        for address in addresses:
             self._replicas.append(
-                Replica(address, setup.load_credentials, self, self._gate, limits, self.book)
+                Replica(
+                    address,
+                    setup.load_credentials,
+                    self,
+                    self._gate,
+                    limits,
+                    self.book,
+                    is_one_of_several=len(addresses) > 1,
+                )
             )
 
     # Work in.
@@ -149,6 +166,30 @@ class RewardServer:
         for unit in expired:
             self._gate.fail_unit(unit, self._past_budget(unit.kind.patience.retry_seconds))
 
+    def fail_strays(self) -> None:
+        """Fails what is open and nowhere under way, so that no deadline is left for it.
+
+        Nothing ever is, but for a mistake of ours in the middle of the bookkeeping.
+        """
+        now = self._loop.time()
+        if now < self._next_search or not self._gate:
+            return
+        self._next_search = now + _SEARCH_SECONDS
+        under_way = set(self._router.gathering())
+        waiting = itertools.chain(self._dealer.ready, self._gate.retries)
+        sent = (unit for r in self._replicas for batch in r.batches.values() for unit in batch.units)
+        for unit in itertools.chain(waiting, (unit for unit in sent if not unit.is_settled)):
+            under_way.update((s, key) for s in unit.submissions for key in unit.kind.keys)
+        unrouted = set(self._unrouted)
+        strays = 0
+        for submission in [s for s in self._gate if s not in unrouted]:
+            asked = self._setup.keys.intersection(submission.terms.reward_names)
+            keys = [k for k in asked if k not in submission.outcomes and (submission, k) not in under_way]
+            strays += len(keys)
+            self._gate.fail(submission, _STRAY, keys)
+        if strays:
+            log.error("completions were lost by the scorer", server=self.name, answers=strays)
+
     async def close(self, timeout: float) -> None:
         """Cancels what is open and ends the sessions."""
         for replica in self._replicas:
@@ -188,6 +229,12 @@ class RewardServer:
         if self.error is not None or (self.was_ready and oldest is None):
             return ""
         outstanding = f"{len(self._gate)} of {self._gate.untaken} completions outstanding"
+        if oldest is not None and (breaking := self._breaking) is not None:
+            # The same whether a connection is up right now or not: it changes every other second.
+            return (
+                f"{place}: {outstanding} for {now - oldest.submitted_at:.0f} s; its connection breaks again "
+                f"and again before it has answered ({breaking})"
+            )
         if self._down_since is not None:
             seconds = now - self._down_since
             if seconds < TOLD_AFTER_SECONDS:
@@ -311,7 +358,7 @@ class RewardServer:
                 Failed(
                     FailureCode.INTERNAL,
                     f"the connection to the reward server broke {batch.breaks} times while it had this, the "
-                    "last time with nothing else; the server's log may say why",
+                    f"last time with nothing else ({batch.break_reason}); the server's log may say more",
                 ),
             )
             return
@@ -339,12 +386,26 @@ class RewardServer:
         return max(waiting_since, self._gate.last_progress) + retry_seconds
 
     def _past_budget(self, budget: float) -> Failed:
-        if self._down_since is None:
+        if (breaking := self._breaking) is not None:
+            what = (
+                f"the reward server was reached, and scored nothing for {budget:g} s: its connection broke "
+                f"again and again before it had answered ({breaking})"
+            )
+        elif self._down_since is None:
             what = f"the reward server scored nothing for {budget:g} s"
         else:
             reason = next((r.lost_reason for r in self._replicas if not r.is_useless), "")
             what = f"the reward server could not be reached for {budget:g} s ({reason})"
         return Failed(FailureCode.UNAVAILABLE, what)
+
+    @property
+    def _breaking(self) -> str | None:
+        """Why the last stream broke, where no replica that is there keeps one long enough to answer."""
+        alive = [r for r in self._replicas if not r.is_useless]
+        breaking = [r for r in alive if r.fruitless_streams >= _FRUITLESS_STREAMS]
+        if not breaking or any(r.is_open and r not in breaking for r in alive):
+            return None
+        return breaking[0].lost_reason
 
     def _dead(self) -> Failed:
         assert self.error is not None

@@ -232,6 +232,8 @@ class SentBatch:
     units: list[Unit]
     completions: int
     breaks: int = 0
+    break_reason: str = ""
+    """Of the last break, for people."""
     open_completions: int = 0
     waiting: dict[AnswerId, Unit] = field(default_factory=dict)
     """Answers that this stream still owes."""
@@ -250,6 +252,17 @@ class SentBatch:
     def must_be_alone(self) -> bool:
         """Whether nothing else may be under way beside it."""
         return self.breaks >= BREAKS_TOLERATED
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was asked was acted upon."""
+        return all(unit.is_settled for unit in self.units)
+
+    @property
+    def latest_end(self) -> float:
+        """When the last try that its budget allows would end, event loop time."""
+        first = max(unit.first_sent_at for unit in self.units)
+        return first + self.kind.patience.retry_seconds + self.timeout_seconds
 
     def submission(self, completion_id: str) -> Submission | None:
         """The completion in it that has this id."""

@@ -1,7 +1,7 @@
 """What every service process of ours does the same way: settings, logs, data directory, life and death."""
 
 from plaudit.service._lifecycle import DataDirectory, exit_when_closed, run_service, unusable_folder
-from plaudit.service._logging import configure_logging
+from plaudit.service._logging import configure_logging, get_logger
 from plaudit.service._secrets import KeyPair, Secrets, check_private, read_key_pair
 from plaudit.service._settings import (
     DEFAULT_ADDRESSES,
@@ -28,6 +28,7 @@ __all__ = [
     "default_data_dir",
     "default_secrets",
     "exit_when_closed",
+    "get_logger",
     "read_key_pair",
     "run_service",
     "unusable_folder",

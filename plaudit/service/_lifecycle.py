@@ -37,7 +37,8 @@ class DataDirectory:
 
     def __enter__(self) -> Self:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            # What lies in it is nobody else's to read.
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise unusable_folder(self.path, error) from None

@@ -145,9 +145,10 @@ class ServiceSettings(BaseSettings):
     @classmethod
     def _unknown_variables(cls) -> Iterator[FieldViolation]:
         prefix = f"PLAUDIT_{cls.section.upper()}_"
-        for name, value in os.environ.items():
+        for name in os.environ:
             if name.startswith(prefix) and name.removeprefix(prefix).lower() not in cls.model_fields:
-                yield FieldViolation(name, f"{shown(value)}: there is no such setting; unset it")
+                # Without its value, which may be a secret that was meant for somebody else.
+                yield FieldViolation(name, "there is no such setting; unset it")
 
 
 class _SectionSource(PydanticBaseSettingsSource):

@@ -20,12 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from plaudit.errors import UnavailableError
 from plaudit.service._lifecycle import unusable_folder
+from plaudit.service._logging import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 15.0

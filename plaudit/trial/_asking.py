@@ -16,7 +16,7 @@ import grpc.aio
 from plaudit.errors import UnavailableError
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.reward.v1 import reward_service_pb2_grpc as pb_grpc
-from plaudit.rpc import error_from_rpc
+from plaudit.rpc import duration_seconds, error_from_rpc
 
 # The edge to the wire is the scorer's; what is asked here, in which order and in which company, is not.
 from plaudit.scoring._convert import failed, prompt_message, scored, valid_text
@@ -151,7 +151,7 @@ def _some(values: Sequence[Value], most: int) -> Sequence[Value]:
 
 
 def _said(result: pb.Result) -> Said:
-    seconds = result.scoring_duration.ToTimedelta().total_seconds()
+    seconds = duration_seconds(result.scoring_duration)
     match result.WhichOneof("outcome"):
         case "score":
             return Said(scored(result.score), seconds)

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from plaudit.types.alerts import AlertKind
 from plaudit.types.training_hyperparameters import (
+    Coefficient,
     ItemCount,
-    NonNegativeFloat,
     TokenCount,
     TrainingHyperparameters,
 )
@@ -32,7 +32,7 @@ class GrpoHyperparameters(TrainingHyperparameters):
         description="Group size: completions sampled for each prompt.",
         examples=[8],
     )
-    kl_coef: NonNegativeFloat = Field(
+    kl_coef: Coefficient = Field(
         default=0.001,
         description="KL penalty against the frozen reference model; 0 loads no reference.",
         examples=[0.001],

@@ -18,6 +18,7 @@ from plaudit.types.methods import (
     check_rewards_of_method,
     hyperparameters_of,
 )
+from plaudit.types.model_names import ModelName
 from plaudit.types.preflight import PreflightMode
 
 DEFAULT_REWARD_TIMEOUT_SECONDS = 60.0
@@ -101,9 +102,7 @@ class TrainingJobSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    base_model: str = Field(
-        min_length=1,
-        max_length=512,
+    base_model: ModelName = Field(
         description='Hub id or path of the base model, or "builtin:tiny".',
         examples=["builtin:tiny"],
     )

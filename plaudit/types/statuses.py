@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class JobStatus(StrEnum):
@@ -69,3 +70,7 @@ class ErrorCode(StrEnum):
     TRAINER_LOST = "trainer_lost"
     HEARTBEAT_TIMEOUT = "heartbeat_timeout"
     """The client that owned the job gave no sign of life any more; the job is cancelled."""
+
+
+EVALUATING: Final = "evaluating after step"
+"""How a run's status_detail begins while it is evaluated; what follows counts up, and is no event."""

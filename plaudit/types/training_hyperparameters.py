@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 StepCount = Annotated[int, Field(ge=1, le=1_000_000_000)]
 TokenCount = Annotated[int, Field(ge=1, le=10_000_000)]
 ItemCount = Annotated[int, Field(ge=1, le=1_000_000)]
-NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Coefficient = Annotated[float, Field(ge=0.0, le=1000.0, allow_inf_nan=False)]
+GradientNorm = Annotated[float, Field(ge=0.0, le=1_000_000_000.0, allow_inf_nan=False)]
 
 
 class TrainingHyperparameters(BaseModel):
@@ -80,8 +81,8 @@ class TrainingHyperparameters(BaseModel):
         description="Steps over which the learning rate rises from 0.",
         examples=[0],
     )
-    weight_decay: NonNegativeFloat = Field(default=0.0, description="AdamW weight decay.", examples=[0.0])
-    max_grad_norm: NonNegativeFloat = Field(
+    weight_decay: Coefficient = Field(default=0.0, description="AdamW weight decay.", examples=[0.0])
+    max_grad_norm: GradientNorm = Field(
         default=1.0,
         description="Gradients are scaled down to this norm. 0: they are not.",
         examples=[1.0],

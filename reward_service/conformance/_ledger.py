@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.rpc import LONGEST_DURATION_SECONDS, is_duration
 from reward_service.conformance._work import ids_of
 
 LARGEST_VALUE: Final = 1_000_000.0
@@ -35,6 +37,7 @@ class Fault(Enum):
     EMPTY_RESULTS = "a results frame without results"
     UNASKED_DONE = "done in a results frame, which was not asked for"
     BEFORE_OPENED = "a frame before opened"
+    NOT_A_DURATION = "a length of time that is none"
     OPENED_AGAIN = "a second opened frame"
     FLOOD = "far more frames than were asked for"
     REJECTED = "a batch that was refused"
@@ -201,6 +204,7 @@ class Ledger:
                 self.window = frame.window.max_in_flight_completions
             case "draining":
                 self.draining = True
+                self._check_duration(frame.draining.grace, "draining: grace")
         return frame
 
     def close(self) -> None:
@@ -272,6 +276,7 @@ class Ledger:
             self.in_flight -= 1
 
     def _outcome_of(self, result: pb.Result, where: str) -> Outcome:
+        self._check_duration(result.scoring_duration, f"{where}: scoring_duration")
         match result.WhichOneof("outcome"):
             case "score":
                 value = result.score.value
@@ -298,6 +303,7 @@ class Ledger:
             case "failure":
                 failure = result.failure
                 self._check_text(failure.message, f"{where}: message")
+                self._check_duration(failure.retry_delay, f"{where}: retry_delay")
                 return Outcome("failure", math.nan, code_word(failure.code), failure.message[:500])
         self.note(Fault.NO_OUTCOME, f"{where}: neither score nor not_applicable nor failure is set")
         return Outcome("nothing")
@@ -305,6 +311,13 @@ class Ledger:
     def _check_text(self, text: str, where: str) -> None:
         if len(text) * 4 > LONGEST_TEXT_BYTES and (size := len(text.encode())) > LONGEST_TEXT_BYTES:
             self.note(Fault.LONG_TEXT, f"{where} has {size} bytes; {LONGEST_TEXT_BYTES} are allowed")
+
+    def _check_duration(self, told: Duration, where: str) -> None:
+        if not is_duration(told):
+            self.note(
+                Fault.NOT_A_DURATION,
+                f"{where} is {told.seconds} s and {told.nanos} ns; it is 0 to {LONGEST_DURATION_SECONDS:,} s",
+            )
 
     def _take_done(self, done: pb.BatchDone) -> None:
         entry = self.entries.get(done.batch_id)
@@ -332,6 +345,7 @@ class Ledger:
             )
             return
         failure = rejected.failure
+        self._check_duration(failure.retry_delay, f"rejected {short(rejected.batch_id)}: retry_delay")
         self.note(
             Fault.REJECTED,
             f"batch {short(rejected.batch_id)} was rejected: {code_word(failure.code)} "

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import ssl
-from typing import Final
 
-from reward_service.conformance._ledger import shown
+from plaudit.rpc import other_protocol
 from reward_service.conformance._target import Target
-
-_REQUEST: Final = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 async def what_answers(target: Target, seconds: float) -> str:
@@ -33,16 +29,7 @@ async def what_answers(target: Target, seconds: float) -> str:
         return await _about_tls(target, *place, seconds)
     if await _shakes_hands(*place, seconds):
         return "it speaks TLS; give --tls, or --ca-file with the authority that signed its certificate"
-    said = await _said(*place, seconds)
-    if said.startswith(b"HTTP/"):
-        line = shown(said.partition(b"\r\n")[0].decode("latin-1"))
-        return (
-            f"an HTTP server answers there ({line}), and no gRPC server; give the port on which the reward "
-            "server serves gRPC"
-        )
-    if said:
-        return f"what answers there is no gRPC server: it said {shown(said.decode('latin-1'))}"
-    return (
+    return await other_protocol(*place, seconds) or (
         "something listens there, and says nothing that gRPC or HTTP would; is it the reward server, and is "
         "it well?"
     )
@@ -88,16 +75,3 @@ async def _shakes_hands(host: str, port: int, seconds: float) -> bool:
         return False
     writer.transport.abort()
     return True
-
-
-async def _said(host: str, port: int, seconds: float) -> bytes:
-    """The first bytes that it answers to a request of HTTP; none where it is silent."""
-    with contextlib.suppress(OSError, TimeoutError):
-        async with asyncio.timeout(seconds):
-            reader, writer = await asyncio.open_connection(host, port)
-            try:
-                writer.write(_REQUEST)
-                return await reader.read(64)
-            finally:
-                writer.transport.abort()
-    return b""

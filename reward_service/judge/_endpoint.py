@@ -153,6 +153,8 @@ class Endpoint:
             what = f"no answer within {seconds:.1f} s; it waited for {effort.waits_for}"
             return Failed(FailureCode.TIMEOUT, self._told(what))
         calls = f"{effort.calls} call{'s' if effort.calls != 1 else ''} in {seconds:.1f} s"
+        if fault.is_silence:
+            return Failed(FailureCode.TIMEOUT, self._told(f"{fault.message} ({calls})"))
         delay = min(self.profile.backoff_most_seconds if retry_delay is None else retry_delay, 86_400.0)
         return Failed(FailureCode.UNAVAILABLE, self._told(f"{fault.message} ({calls})"), delay)
 
@@ -204,7 +206,7 @@ class Endpoint:
                 return await self._provider.complete(request, self._key)
         except TimeoutError:
             message = f"no answer within {timeout:g} s"
-            raise EndpointFaultError(FaultKind.DOWN, message, may_have_cost=True) from None
+            raise EndpointFaultError(FaultKind.DOWN, message, may_have_cost=True, is_silence=True) from None
         except EndpointFaultError as fault:
             fault.message = self.redact(fault.message)
             raise

@@ -41,7 +41,7 @@ def connection_fault(error: BaseException) -> EndpointFaultError:
     if any(isinstance(e, aiohttp.ClientConnectorError | httpx2.UnsupportedProtocol) for e in chain):
         return EndpointFaultError(FaultKind.UNREACHABLE, f"no connection ({why})")
     if any(isinstance(e, TimeoutError) for e in chain):
-        return EndpointFaultError(FaultKind.DOWN, "no answer in time", may_have_cost=True)
+        return EndpointFaultError(FaultKind.DOWN, "no answer in time", may_have_cost=True, is_silence=True)
     return EndpointFaultError(FaultKind.DOWN, f"the connection broke ({why})", may_have_cost=True)
 
 

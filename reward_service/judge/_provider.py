@@ -58,14 +58,24 @@ class EndpointFaultError(Exception):
     """A call brought no answer."""
 
     def __init__(
-        self, kind: FaultKind, message: str, *, retry_after: float | None = None, may_have_cost: bool = False
+        self,
+        kind: FaultKind,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        may_have_cost: bool = False,
+        is_silence: bool = False,
     ) -> None:
-        """`retry_after` is in seconds, where the endpoint named it. `may_have_cost`: it may bill the call."""
+        """`retry_after` is in seconds, where the endpoint named it. `may_have_cost`: it may bill the call.
+
+        `is_silence`: nothing came within the time of a call.
+        """
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.retry_after = retry_after
         self.may_have_cost = may_have_cost
+        self.is_silence = is_silence
 
 
 class Provider(Protocol):
@@ -81,6 +91,12 @@ class Provider(Protocol):
 def fault_of_status(status: int, headers: Mapping[str, str], body: object) -> EndpointFaultError:
     """The fault that an HTTP status tells."""
     message = f"HTTP {status}{_said(body)}"
+    if 300 <= status < 400:
+        place = shown(headers.get("location", ""))
+        message = (
+            f"HTTP {status}, a redirect to {place}; redirects are not followed, since they would carry the "
+            "key elsewhere: give the profile the address that answers as its base_url"
+        )
     if status == 429 and _code_of(body) not in _OUT_OF_CREDIT:
         return EndpointFaultError(FaultKind.BUSY, message, retry_after=retry_after(headers))
     if status in (401, 402, 403, 404, 405, 410, 429) or 300 <= status < 400:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +16,10 @@ _MAX_FALSE_STARTS: Final = 32
 """Braces that begin no object; prose has few."""
 
 _MAX_RATIONALE_CHARS: Final = 4000
+
+
+class _DoubledNameError(ValueError):
+    """A name stands twice in a JSON object."""
 
 
 class NoVerdictError(Exception):
@@ -120,8 +123,12 @@ def _objects(text: str) -> Sequence[dict[str, Any]]:
             end = start + 1
         except RecursionError:
             raise NoVerdictError("the answer nests JSON too deep") from None
-        except ValueError as error:  # a name twice, or a number of thousands of digits
-            raise NoVerdictError(f"the answer holds a JSON object that is ambiguous: {error}") from None
+        except _DoubledNameError:
+            raise NoVerdictError(
+                "the answer holds a JSON object that is ambiguous: a name stands twice in it"
+            ) from None
+        except ValueError:  # what else the decoder makes of it: Python reads no number of that length
+            raise NoVerdictError("the answer holds a number of thousands of digits") from None
         else:
             found.append(value)
         start = text.find("{", end)
@@ -170,8 +177,7 @@ def _checked(verdict: Mapping[str, Any], form: Form) -> Verdict:
         is_number = isinstance(number, int | float) and not isinstance(number, bool)
         if (
             not is_number
-            or not math.isfinite(number)
-            or not mark.low <= number <= mark.high
+            or not mark.low <= number <= mark.high  # NaN is in no range
             or (mark.whole and number != int(number))
         ):
             raise NoVerdictError(f"{shown(name)} is {shown(number)} where {mark.wanted} was asked for")
@@ -188,7 +194,7 @@ def _made_short(rationale: str) -> str:
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("a name stands twice in it")
+        raise _DoubledNameError
     return value
 
 

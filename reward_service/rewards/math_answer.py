@@ -178,11 +178,16 @@ def _expected(value: JsonValue, column: str) -> list[str] | NotApplicable | Fail
                 FailureCode.INVALID,
                 f"column {column} holds {kind_of(accepted)}; it holds a number, or mathematics as text",
             )
-    if not 0 < len(texts) <= _MAX_EXPECTED_COUNT or max(map(len, texts)) > _MAX_EXPECTED_LENGTH:
+    if not 0 < len(texts) <= _MAX_EXPECTED_COUNT:
         return Failed(
             FailureCode.INVALID,
-            f"column {column} holds {len(texts)} answers; 1 to {_MAX_EXPECTED_COUNT} can be compared with, "
-            f"each of at most {_MAX_EXPECTED_LENGTH} characters",
+            f"column {column} holds {len(texts)} answers; 1 to {_MAX_EXPECTED_COUNT} can be compared with",
+        )
+    if (longest := max(map(len, texts))) > _MAX_EXPECTED_LENGTH:
+        return Failed(
+            FailureCode.INVALID,
+            f"column {column} holds an answer of {longest:,} characters; at most {_MAX_EXPECTED_LENGTH:,} "
+            "can be compared with",
         )
     return texts
 

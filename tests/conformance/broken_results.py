@@ -202,6 +202,17 @@ class DropsWorkAtHalfClose(CorrectServer):
             reader.cancel()
 
 
+class ScoresForAges(CorrectServer):
+    """The time that scoring took, in a number that no duration holds."""
+
+    breaks = "R16"
+
+    def result(self, *of: Any) -> pb.Result:
+        result = super().result(*of)
+        result.scoring_duration.seconds = 2**62
+        return result
+
+
 class NeverEnds(CorrectServer):
     breaks = "R17"
 

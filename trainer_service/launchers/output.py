@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,12 @@ _FILE_NAME: Final = "output.log"
 _OLDER_FILE_NAME: Final = "output.log.1"
 _TAIL_BYTES: Final = 4_096
 _TAIL_LINES: Final = 20
+_LOG_RECORD: Final = re.compile(r'\s*\{\s*"\w+":(?!.*"level": ?"(error|critical)").*\}\s*$')
+_IMPORT_NOISE: Final = re.compile(
+    r"^bitsandbytes |Failed to load CPU gemm|pip install kernels|^W\d{4} .*torch/|FutureWarning: |"
+    r"DeprecationWarning: |^Loading weights: |NOTE: Redirects are currently not supported"
+)
+"""What bitsandbytes, torch and transformers print with every run, good or bad."""
 
 
 class OutputLog:
@@ -46,7 +53,10 @@ class OutputLog:
 
 
 def last_lines(run_dir: Path) -> str:
-    """The last lines that the run printed, at most 20 and 4 kB of them; empty where it printed nothing."""
+    """The last lines that the run printed, at most 20 and 4 kB of them, but for what is no cause of its end:
+    its own log, which is kept elsewhere, and what libraries print whenever they are imported. Empty where
+    there is nothing else.
+    """
     tail = b""
     for name in (_FILE_NAME, _OLDER_FILE_NAME):
         try:
@@ -59,4 +69,9 @@ def last_lines(run_dir: Path) -> str:
             break
     text = tail.decode("utf-8", "replace")
     printable = "".join(c for c in text if c.isprintable() or c == "\n")
-    return "\n".join(printable.strip().splitlines()[-_TAIL_LINES:])
+    lines = [line for line in printable.strip().splitlines() if not _is_noise(line)]
+    return "\n".join(lines[-_TAIL_LINES:])
+
+
+def _is_noise(line: str) -> bool:
+    return bool(_LOG_RECORD.match(line) or _IMPORT_NOISE.search(line))

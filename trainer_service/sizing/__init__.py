@@ -9,10 +9,11 @@ from trainer_service.sizing.estimate import (
     rows_that_fit,
 )
 from trainer_service.sizing.machine import Machine, free_host_memory_bytes, host_memory_bytes
-from trainer_service.sizing.model_files import UnknownModelError, read_shape
+from trainer_service.sizing.model_files import BrokenModelError, UnknownModelError, read_shape
 from trainer_service.sizing.shape import ModelShape, shape_of
 
 __all__ = [
+    "BrokenModelError",
     "ComputeSettings",
     "Machine",
     "MemoryVerdict",

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from trainer_service.sizing.model_folders import BUILTIN_TINY, local_folder, name_problem
 from trainer_service.sizing.shape import ModelShape, shape_of
 
-BUILTIN_TINY: Final = "builtin:tiny"
 BUILTIN_TINY_FOLDER: Final = Path(__file__).resolve().parent.parent / "training" / "tiny" / "weights"
 """Where the embedded model lies; its own module belongs to the training process."""
 
@@ -23,17 +23,32 @@ class UnknownModelError(Exception):
     """What a model is like cannot be told here and now. The message says why, for people."""
 
 
+class BrokenModelError(UnknownModelError):
+    """What is named is no model, or one whose files are damaged: it could not be loaded either."""
+
+
 def read_shape(base_model: str) -> ModelShape:
     """Counts of "builtin:tiny", of a folder, or of a model of the hub that lies in this machine's cache.
 
-    No network is used and no weight is read. Raises UnknownModelError. Blocks.
+    No network is used and no weight is read. Raises UnknownModelError, and BrokenModelError where a folder of
+    this machine, or the name itself, is no model. Blocks.
     """
+    if problem := name_problem(base_model):
+        raise BrokenModelError(problem)
     folder = model_folder(base_model)
     if folder is None:
         raise UnknownModelError(f"{base_model} is not on the trainer's machine yet")
     try:
-        config = _read_json(folder / "config.json")
-        return shape_of(config, _tensors(folder))
+        config, tensors = _read_json(folder / "config.json"), dict(_tensors(folder))
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        said = f"{base_model} cannot be read: {error}"
+        if local_folder(base_model) is None:
+            raise UnknownModelError(said) from error
+        raise BrokenModelError(
+            f"{said}; check that the folder is complete, or save the model again"
+        ) from error
+    try:
+        return shape_of(config, tensors.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise UnknownModelError(f"{base_model} cannot be read: {error}") from error
 
@@ -42,13 +57,7 @@ def model_folder(base_model: str) -> Path | None:
     """The folder with the files of a model, or None where they are not on this machine. Blocks."""
     if base_model == BUILTIN_TINY:
         return BUILTIN_TINY_FOLDER
-    try:
-        path = Path(base_model).expanduser()
-        if path.is_dir():
-            return path
-    except (OSError, RuntimeError, ValueError):
-        return None
-    return _cached_folder(base_model)
+    return local_folder(base_model) or _cached_folder(base_model)
 
 
 def _cached_folder(base_model: str) -> Path | None:
@@ -87,9 +96,20 @@ def _read_header(file: Path) -> Mapping[str, Any]:
         size = int.from_bytes(stream.read(8), "little")
         if size > _LARGEST_JSON_BYTES:
             raise ValueError(f"{file.name} is no safetensors file")
-        header = json.loads(stream.read(size))
+        header = _parsed_header(file.name, stream.read(size))
+    ends = [entry["data_offsets"][1] for entry in header.values() if "data_offsets" in entry]
+    if (there := file.stat().st_size) < (whole := 8 + size + max(ends, default=0)):
+        raise ValueError(f"{file.name} is cut off: it has {there:,} of {whole:,} bytes")
+    return header
+
+
+def _parsed_header(file_name: str, text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{file_name} is no safetensors file, or cut off ({error})") from error
     if not isinstance(header, dict):
-        raise ValueError(f"{file.name} is no safetensors file")
+        raise ValueError(f"{file_name} is no safetensors file")
     return header
 
 

@@ -342,5 +342,6 @@ _WAYS_OUT: Final[Mapping[FailureCode, str]] = {
     FailureCode.LIMIT_EXCEEDED: "raise the reward server's limits, or lower max_response_length",
     FailureCode.INTERNAL: "mend the reward: it must answer with a finite number in its range; its server's "
     "log may say more",
-    FailureCode.EXHAUSTED: "raise the budget, or mend the credential, that the reward server names",
+    FailureCode.EXHAUSTED: "mend the credential that the reward server names, or submit the job again "
+    "with a higher budget",
 }

@@ -11,14 +11,17 @@ from collections.abc import Callable, Sequence
 
 from transformers import PreTrainedModel
 
+from plaudit.errors import InvalidArgumentError, PlauditError
 from plaudit.types.metrics import EVAL_REWARD_MEAN
+from plaudit.types.validation import shown
 from trainer_service.journal import CompletionsWritten, EvaluationFinished
 from trainer_service.training.checkpoints import Checkpoint
 from trainer_service.training.config import TrainingPlan
+from trainer_service.training.dataset import DatasetError
 from trainer_service.training.evaluation import Evaluation
 from trainer_service.training.evaluator import Evaluator
 from trainer_service.training.reporting import RunReporter
-from trainer_service.training.samples import describe_failed
+from trainer_service.training.samples import describe_failed, describe_held_out_failed
 from trainer_service.training.stages import PauseBeforeTrainingError
 from trainer_service.training.step_rules import StepRecord
 
@@ -30,6 +33,22 @@ def owed_after(checkpoint: Checkpoint | None) -> int | None:
     if checkpoint is None:
         return 0
     return checkpoint.step if checkpoint.owes_evaluation else None
+
+
+def of_held_out(error: PlauditError, dataset: str) -> PlauditError:
+    """The error where what is wrong is the dataset of held-out prompts, which the job calls `dataset`."""
+    way_out = (
+        "shorten or leave out such rows of that dataset, name another, or leave "
+        "hyperparameters.eval_dataset_id out"
+    )
+    whose = f"of the held-out prompts in {shown(dataset)}, not of what is trained on"
+    if isinstance(error, InvalidArgumentError):
+        said = "; ".join(f"{violation.field}: {violation.message}" for violation in error.violations)
+        return InvalidArgumentError.of(
+            "hyperparameters.eval_dataset_id",
+            f"{whose}: {said}. That would change training as well; instead {way_out}",
+        )
+    return DatasetError(f"hyperparameters.eval_dataset_id: {whose}: {error.message}; or {way_out}")
 
 
 class Evaluations:
@@ -110,3 +129,5 @@ class Evaluations:
                 f"are in no mean{f': {causes}' if causes else ''}",
                 step=step,
             )
+        if held_out := describe_held_out_failed(evaluation.scores_B, evaluation.rewards.taught_names):
+            self._reporter.log("warning", f"evaluation after step {step}: {held_out}", step=step)

@@ -18,6 +18,7 @@ from plaudit.scoring import CompletionScores, KnownTexts, RewardRules
 from plaudit.scoring.combine import MAX_ABSOLUTE_REWARD
 from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.scoring import Completion, FinishReason, Prompt, Purpose, Scored
+from plaudit.types.statuses import EVALUATING
 from trainer_service.training import canaries
 from trainer_service.training.evaluation import Evaluation
 from trainer_service.training.prompts import PreparedPrompt, decode_completion
@@ -114,7 +115,7 @@ class Evaluator:
         broken: set[int] = set()
         try:
             for first in range(0, len(self._prompts), self._rows_at_once):
-                self._tell(f"evaluating after step {step}: {first} of {len(self._prompts)} completions")
+                self._tell(f"{EVALUATING} {step}: {first} of {len(self._prompts)} completions")
                 broken |= self._write(step, model, first, samples, submitted, asked, should_stop)
         except RolloutStopped:
             self._scorer.take(submitted)

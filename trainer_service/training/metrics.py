@@ -107,7 +107,5 @@ def mean_of(values: Floats) -> float:
 
 
 def std_of(values: Floats) -> float:
-    """Standard deviation (n - 1); 0 of one value, and NaN of nothing."""
-    if not len(values):
-        return _NOTHING
-    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    """Standard deviation (n - 1); NaN of fewer than two values, which show no spread."""
+    return float(values.std(ddof=1)) if len(values) > 1 else _NOTHING

@@ -92,6 +92,27 @@ def describe_failed(scores_B: Sequence[CompletionScores | None], reward_names: C
     return "; ".join(f"{count} times {cause}" for cause, count in causes.most_common(3))
 
 
+def describe_held_out_failed(
+    scores_B: Sequence[CompletionScores | None], taught_names: Collection[str]
+) -> str:
+    """How often rewards that are held out failed, and the most frequent causes, for people; "" where none
+    did.
+    """
+    failed_B = [
+        {name for name, scored in scores.outcomes.items() if isinstance(scored.outcome, Failed)}
+        for scores in scores_B
+        if scores is not None
+    ]
+    held_out = {name for failed in failed_B for name in failed} - set(taught_names)
+    count = sum(bool(failed & held_out) for failed in failed_B)
+    if not count:
+        return ""
+    return (
+        f"on {count} of {len(scores_B)} completions a reward that is held out (weight 0) failed, which "
+        f"changes nothing of what is learnt: {describe_failed(scores_B, held_out)}"
+    )
+
+
 def tabulate(scores_B: Sequence[CompletionScores | None], weights: Mapping[str, float]) -> RewardTable:
     """Sums outcomes up; `weights` names the rewards in the job's order. None counts as failed."""
     rewards_BF = np.full((len(scores_B), len(weights)), np.nan)

@@ -21,6 +21,7 @@ from plaudit.errors import (
 from plaudit.scoring import RewardScorer
 from plaudit.service import Secrets
 from plaudit.types.hyperparameters import GrpoHyperparameters
+from plaudit.types.jobs import DatasetReference
 from plaudit.types.statuses import RunState
 from trainer_service.journal import (
     CompletionsWritten,
@@ -38,20 +39,21 @@ from trainer_service.training.config import (
     plan_training,
     uses_gradient_checkpointing,
 )
-from trainer_service.training.dataset import read_rows
+from trainer_service.training.dataset import DatasetError, read_rows
 from trainer_service.training.evaluation import Evaluation, spread
-from trainer_service.training.evaluations import Evaluations, owed_after
+from trainer_service.training.evaluations import Evaluations, of_held_out, owed_after
 from trainer_service.training.evaluator import Evaluator
 from trainer_service.training.failures import PreflightFailedError, RewardUnavailableError
 from trainer_service.training.memory import choose_micro_batch_size, weigh
+from trainer_service.training.model_sources import ModelError
 from trainer_service.training.models import check_lengths, end_token_ids, lora_config
 from trainer_service.training.peers import PeerWatch
 from trainer_service.training.preflight import Preflight, describe_preflight
-from trainer_service.training.prompts import PreparedPrompt, prepare_prompts
+from trainer_service.training.prompts import PreparedPrompt, PreparedPrompts, prepare_prompts
 from trainer_service.training.release import release_final_model
 from trainer_service.training.reporting import RunReporter
 from trainer_service.training.rollout import check_against_generate
-from trainer_service.training.samples import ScoredRollout, partly_applicable
+from trainer_service.training.samples import ScoredRollout, describe_held_out_failed, partly_applicable
 from trainer_service.training.scores import TURN_SECONDS
 from trainer_service.training.sft.session import SftSession
 from trainer_service.training.stages import (
@@ -230,12 +232,7 @@ class _Session:
         """The evaluations of the run, on prompts that are read here; None where the job has none."""
         if self._spec.eval_dataset is None:
             return None
-        rows = list(read_rows(self._start.artifact_root, self._spec.eval_dataset))
-        prepared = prepare_prompts(
-            spread(rows, self._h.eval_max_prompts),
-            policy.tokenizer,
-            max_prompt_length=self._h.max_prompt_length,
-        )
+        prepared = self._held_out_prompts(policy, self._spec.eval_dataset)
         if prepared.truncated_count:
             self._reporter.log(
                 "warning",
@@ -264,6 +261,20 @@ class _Session:
             owed_after=owed_after(checkpoint),
         )
 
+    def _held_out_prompts(self, policy: Policy, dataset: DatasetReference) -> PreparedPrompts:
+        try:
+            rows = list(read_rows(self._start.artifact_root, dataset))
+            prepared = prepare_prompts(
+                spread(rows, self._h.eval_max_prompts),
+                policy.tokenizer,
+                max_prompt_length=self._h.max_prompt_length,
+            )
+            longest = max(len(prompt.token_ids) for prompt in prepared.prompts)
+            check_lengths(policy.model, longest, self._h.max_response_length)
+        except (DatasetError, InvalidArgumentError, ModelError) as error:
+            raise of_held_out(error, str(self._h.eval_dataset_id)) from error
+        return prepared
+
     def _keep_evaluation(self, evaluation: Evaluation) -> CompletionsWritten:
         start = self._start
         return write_evaluation(
@@ -282,6 +293,7 @@ class _Session:
             plan=plan,
             reward_names=tuple(self._weights),
             max_unscored_fraction=self._h.max_unscored_fraction,
+            kl_coef=self._h.kl_coef,
             artifact_root=self._start.artifact_root,
             reporter=self._reporter,
             advice=self._scorer,
@@ -320,6 +332,13 @@ class _Session:
                 "warning",
                 f"step {rollout.step}: {unscored} of {len(rollout.samples_B)} completions could not be "
                 f"scored, and teach nothing: {describe_failures(rollout)}",
+                step=rollout.step,
+                trace_id=self._scorer.trace_id(rollout.step),
+            )
+        if held_out := describe_held_out_failed(rollout.scores_B, rollout.rewards.taught_names):
+            self._reporter.log(
+                "warning",
+                f"step {rollout.step}: {held_out}",
                 step=rollout.step,
                 trace_id=self._scorer.trace_id(rollout.step),
             )

@@ -78,6 +78,10 @@ class CommonStepRules(TrainerCallback, ABC):
         """Why the method pauses the job after this step; None: it does not."""
         return None
 
+    def method_remedies(self) -> tuple[str, ...]:
+        """What of the method's own settings may help where steps are not finite."""
+        return ()
+
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
@@ -146,9 +150,10 @@ class CommonStepRules(TrainerCallback, ABC):
         if self._reporter.pause_requested:
             return "asked to pause"
         if self._non_finite_in_a_row >= NON_FINITE_STEPS_TO_PAUSE:
+            remedies = ", ".join((*self.method_remedies(), "a lower learning_rate"))
             return (
                 f"{self._non_finite_in_a_row} steps in a row were skipped, the last of them step {step}: "
-                f"{SkipCause.NOT_FINITE}; a lower learning_rate or dtype float32 may help"
+                f"{SkipCause.NOT_FINITE}; {remedies} or dtype float32 may help"
             )
         if (free := shutil.disk_usage(self._artifact_root).free) < LEAST_FREE_BYTES:
             return (

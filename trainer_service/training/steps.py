@@ -22,6 +22,9 @@ from trainer_service.training.step_rules import CommonStepRules, SkipCause, Step
 UNSCORED_ROLLOUTS_TO_PAUSE: Final = 3
 """Rollouts in a row of which nothing was scored, where no reward applied, after which the job pauses."""
 
+_LARGE_KL_COEF: Final = 1.0
+"""From which on the divergence rules the loss; usual are 0.001 to 0.1."""
+
 _MESSAGE_LENGTH: Final = 300
 """Characters of a server's message that are shown."""
 
@@ -84,6 +87,7 @@ class StepRules(CommonStepRules):
         plan: TrainingPlan,
         reward_names: tuple[str, ...],
         max_unscored_fraction: float,
+        kl_coef: float,
         artifact_root: Path,
         reporter: RunReporter,
         advice: PauseAdvice,
@@ -93,6 +97,7 @@ class StepRules(CommonStepRules):
         self._ledger = ledger
         self._reward_names = reward_names
         self._max_unscored_fraction = max_unscored_fraction
+        self._kl_coef = kl_coef
         self._advice = advice
         self._evaluations = evaluations
         self._unscored_steps: set[int] = set()
@@ -120,6 +125,9 @@ class StepRules(CommonStepRules):
             names.TRAIN_SECONDS: seconds - ledger.rollout_seconds - ledger.score_wait_seconds,
             names.TOKENS_PER_SECOND: rollout.token_count / seconds,
         }
+
+    def method_remedies(self) -> tuple[str, ...]:
+        return (f"a lower kl_coef than {self._kl_coef:g}",) if self._kl_coef >= _LARGE_KL_COEF else ()
 
     def method_reason_to_pause(self) -> str | None:
         if (reason := self._advice.pause_reason()) is not None:

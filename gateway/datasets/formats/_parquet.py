@@ -12,37 +12,37 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gateway.datasets.bounds import DEFAULT_MAX_UNPACKED_BYTES, Unpacked
 from gateway.datasets.faults import RowFault, WrongRowError
 from gateway.datasets.rows import Row, row_of
-from plaudit.types.validation import MAX_DEPTH, TOO_DEEP, json_fault, nests_deeper
-
-MAX_UNPACKED_BYTES: Final = 16 * 1000**3
-"""Largest size that the file's own directory may name for its rows unpacked."""
+from plaudit.types.validation import MAX_DEPTH, TOO_DEEP, json_fault, nests_deeper, shown
 
 _BATCH_ROWS: Final = 16
 """Rows that are unpacked together: a file of a few kB can name one text of 4 MiB over and over."""
 
 
-def read_parquet(file: IO[bytes]) -> Iterator[Row | RowFault]:
+def read_parquet(file: IO[bytes], max_bytes: int = DEFAULT_MAX_UNPACKED_BYTES) -> Iterator[Row | RowFault]:
     """Yields the rows of a Parquet file, a few at a time.
+
+    What they take is counted as they are unpacked, since what the file says of itself is not to be trusted.
+    Raises ResourceExhaustedError (UPLOAD_TOO_LARGE) beyond `max_bytes`.
 
     Times become text (ISO 8601), decimals numbers where a number holds them exactly and else text, NaN null,
     since data frames write a missing number so. Bytes and infinities are refused.
     """
     number = 0
+    unpacked = Unpacked(max_bytes)
     try:
         table = pq.ParquetFile(file)
-        unpacked = sum(
-            table.metadata.row_group(index).total_byte_size for index in range(table.metadata.num_row_groups)
-        )
-        if unpacked > MAX_UNPACKED_BYTES:
+        names = table.schema_arrow.names
+        doubled = next((name for name in names if names.count(name) > 1), None)
+        if doubled is not None:
             yield RowFault(
-                "row 1",
-                f"the file unpacks to {unpacked:,} bytes, above the {MAX_UNPACKED_BYTES:,} that are read; "
-                "split it",
+                "row 1", f"the column {shown(doubled)} stands twice in the file; rename one of the two"
             )
             return
         for batch in table.iter_batches(batch_size=_BATCH_ROWS):
+            unpacked.add(batch.num_rows, batch.nbytes)
             for value in batch.to_pylist():
                 number += 1
                 try:

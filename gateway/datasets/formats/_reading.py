@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Final
 
+from gateway.datasets.bounds import DEFAULT_MAX_UNPACKED_BYTES
 from gateway.datasets.faults import RowFault
 from gateway.datasets.formats._csv import read_csv
 from gateway.datasets.formats._json import read_json
@@ -14,14 +15,13 @@ from gateway.datasets.rows import Row
 
 Reader = Callable[[IO[bytes]], Iterator[Row | RowFault]]
 
-_READERS: Final[Mapping[str, Reader]] = {
+_TEXT_READERS: Final[Mapping[str, Reader]] = {
     "jsonl": read_jsonl,
     "json": read_json,
     "csv": read_csv,
-    "parquet": read_parquet,
 }
 
-FORMATS: Final = tuple(_READERS)
+FORMATS: Final = (*_TEXT_READERS, "parquet")
 """Names of the formats."""
 
 _HEAD_BYTES: Final = 4096
@@ -34,11 +34,14 @@ _FOREIGN_STARTS: Final = {
 }
 
 
-def read_rows(file: IO[bytes], file_format: str) -> Iterator[Row | RowFault]:
+def read_rows(
+    file: IO[bytes], file_format: str, *, max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES
+) -> Iterator[Row | RowFault]:
     """Yields what a file holds, in bounded memory. Whatever its bytes are, it yields rows and faults.
 
     `file_format` is one of FORMATS, or "": then JSONL, a JSON list and Parquet are told by how the file
-    begins. CSV is not: any line of text could be its head.
+    begins. CSV is not: any line of text could be its head. Raises ResourceExhaustedError (UPLOAD_TOO_LARGE)
+    where the rows take more than `max_unpacked_bytes` in memory, all together.
     """
     head = file.read(_HEAD_BYTES)
     file.seek(0)
@@ -46,7 +49,12 @@ def read_rows(file: IO[bytes], file_format: str) -> Iterator[Row | RowFault]:
     if foreign is not None:
         yield RowFault("line 1", foreign)
         return
-    yield from _READERS[file_format or _format_of(head)](file)
+    file_format = file_format or _format_of(head)
+    if file_format == "parquet":
+        yield from read_parquet(file, max_unpacked_bytes)
+    else:
+        # Of these nothing is unpacked; what their rows become is counted where it is written.
+        yield from _TEXT_READERS[file_format](file)
 
 
 def _format_of(head: bytes) -> str:

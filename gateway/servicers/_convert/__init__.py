@@ -24,6 +24,7 @@ from gateway.servicers._convert._rewards import (
     reward_function_to_proto,
     reward_server_to_proto,
 )
+from gateway.servicers._convert._values import time_from_proto
 
 __all__ = [
     "binding_to_proto",
@@ -49,5 +50,6 @@ __all__ = [
     "spec_to_data",
     "status_to_proto",
     "statuses_from_proto",
+    "time_from_proto",
     "token_statistics_to_proto",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -22,6 +22,18 @@ def time_to_proto(time: datetime | None) -> Timestamp | None:
     stamp = Timestamp()
     stamp.FromDatetime(time)
     return stamp
+
+
+def time_from_proto(stamp: Timestamp, field: str) -> datetime:
+    """A time that was sent in `field`. InvalidArgumentError where it is none."""
+    try:
+        return stamp.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise InvalidArgumentError.of(
+            field,
+            f"{stamp.seconds} s and {stamp.nanos} ns are no time; send seconds since 1970 of years 1 to "
+            f"9999, and nanos from 0 to {NANOS - 1:,}",
+        ) from None
 
 
 def error_to_proto(error: JobError | None) -> training_job_pb2.JobError | None:

@@ -14,10 +14,17 @@ from plaudit.client._convert._datasets import (
     tried_source_from_proto,
 )
 from plaudit.client._convert._events import completion_from_proto, event_from_proto, series_from_proto
-from plaudit.client._convert._jobs import binding_from_proto, job_from_proto, spec_from_proto, status_to_proto
+from plaudit.client._convert._jobs import (
+    binding_from_proto,
+    job_from_proto,
+    spec_from_proto,
+    status_to_proto,
+    statuses_of,
+)
 from plaudit.client._convert._models import checkpoint_from_proto, model_from_proto
 from plaudit.client._convert._rescores import rescore_from_proto, rescore_request, rescore_result_from_proto
 from plaudit.client._convert._rewards import reward_function_from_proto, reward_server_from_proto
+from plaudit.client._convert._trainers import trainer_from_proto
 
 __all__ = [
     "BESIDE_SPEC",
@@ -41,6 +48,8 @@ __all__ = [
     "spec_from_proto",
     "spec_to_proto",
     "status_to_proto",
+    "statuses_of",
     "token_statistics_from_proto",
+    "trainer_from_proto",
     "tried_source_from_proto",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from typing import Any, Final, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -15,6 +15,7 @@ from plaudit.gateway.v1 import training_job_service_pb2 as service_pb2
 from plaudit.types.validation import check_job_spec, json_fault, shown
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
+Item = TypeVar("Item")
 
 
 BESIDE_SPEC: Final = (
@@ -75,7 +76,7 @@ def job_request_to_proto(data: object, fields: Mapping[str, Any]) -> service_pb2
         data = {name: value for name, value in data.items() if name not in BESIDE_SPEC}
     for name in ("reward_source", "reward_function_id"):
         if name in beside:
-            beside.setdefault(f"{name}s", []).append(beside.pop(name))
+            beside[f"{name}s"] = [*as_list(f"{name}s", beside.get(f"{name}s", ())), beside.pop(name)]
     return carry(service_pb2.CreateTrainingJobRequest, {"spec": spec_to_proto(data), **beside, **fields})
 
 
@@ -87,17 +88,40 @@ def json_text(field: str, data: Mapping[str, object]) -> str:
         raise InvalidArgumentError.of(field, _not_json(data)) from None
 
 
-def carry(kind: type[AnyMessage], fields: Mapping[str, Any]) -> AnyMessage:
-    """A message with these fields, or InvalidArgumentError with every one whose value it has no place for."""
+def carry(
+    kind: type[AnyMessage], fields: Mapping[str, Any], *, required: Collection[str] = ("id",)
+) -> AnyMessage:
+    """A message with these fields, or InvalidArgumentError with every one whose value it has no place for,
+    and every one of `required` that is there and is None or empty.
+    """
+    absent = [name for name in required if name in fields and fields[name] in (None, "")]
     try:
-        return kind(**fields)
+        if not absent and all(_fits_as_list(kind, name, value) for name, value in fields.items()):
+            return kind(**fields)
     except (TypeError, ValueError):
-        violations = [
+        pass
+    raise InvalidArgumentError(
+        [
             FieldViolation(name, f"{shown(value)} is refused: must be {_place(kind, name)}")
             for name, value in fields.items()
             if not _fits(kind, name, value)
         ]
-        raise InvalidArgumentError(violations) from None
+        + [
+            FieldViolation(name, f"{shown(fields[name])} names nothing; say which is meant")
+            for name in absent
+        ]
+    )
+
+
+def as_list(field: str, value: Iterable[Item]) -> Iterable[Item]:
+    """What a caller gives for a list, or InvalidArgumentError where it is one text, of which Python would
+    take the letters.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InvalidArgumentError.of(
+            field, f"{shown(value)} is refused: must be a list, for example [{shown(value)}]"
+        )
+    return value
 
 
 def carry_binding(data: object) -> training_job_pb2.RewardBinding:
@@ -186,7 +210,13 @@ def _not_json(data: object) -> str:
     return "cannot be sent"
 
 
+def _fits_as_list(kind: type[Message], name: str, value: object) -> bool:
+    return not (kind.DESCRIPTOR.fields_by_name[name].is_repeated and isinstance(value, str | bytes))
+
+
 def _fits(kind: type[Message], name: str, value: object) -> bool:
+    if not _fits_as_list(kind, name, value):
+        return False
     try:
         kind(**{name: value})
     except (TypeError, ValueError):
@@ -197,5 +227,7 @@ def _fits(kind: type[Message], name: str, value: object) -> bool:
 def _place(kind: type[Message], name: str) -> str:
     """What a field of a message holds, for people."""
     field = kind.DESCRIPTOR.fields_by_name[name]
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return "a mapping of texts"
     what = _PLACES.get(field.cpp_type, "of another type")
     return f"a list, each entry {what}" if field.is_repeated else what

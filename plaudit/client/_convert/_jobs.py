@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
 from plaudit.client import models
+from plaudit.client._convert._carrying import as_list
 from plaudit.client._convert._values import error_from_proto, time_from_proto
+from plaudit.errors import InvalidArgumentError
 from plaudit.gateway.v1 import training_job_pb2
 from plaudit.types.jobs import TrainingJobSpec, accepted_job_spec
 from plaudit.types.memory import MemoryEstimate
 from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import JobStatus
+from plaudit.types.validation import shown
 
 _STATUS_PREFIX = "TRAINING_JOB_STATUS_"
 
@@ -21,6 +25,17 @@ _STATUS_PREFIX = "TRAINING_JOB_STATUS_"
 def status_to_proto(status: JobStatus) -> training_job_pb2.TrainingJobStatus.ValueType:
     """The enum value of a status."""
     return training_job_pb2.TrainingJobStatus.Value(f"{_STATUS_PREFIX}{status.name}")
+
+
+def statuses_of(field: str, values: Iterable[JobStatus | str]) -> list[JobStatus]:
+    """Statuses by what a caller gave, texts too, or InvalidArgumentError that names the field."""
+    try:
+        return [JobStatus(value) for value in as_list(field, values)]
+    except ValueError:
+        known = ", ".join(status.value for status in JobStatus)
+        raise InvalidArgumentError.of(
+            field, f"{shown([*values])} is refused: each entry is one of {known}"
+        ) from None
 
 
 def status_from_proto(status: training_job_pb2.TrainingJobStatus.ValueType) -> JobStatus:

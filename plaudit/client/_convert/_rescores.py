@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plaudit.client import models
-from plaudit.client._convert._carrying import Uncarriable, carry, carry_binding
+from plaudit.client._convert._carrying import Uncarriable, as_list, carry, carry_binding
 from plaudit.client._convert._events import completion_from_proto, outcome_from_proto
 from plaudit.client._convert._jobs import binding_from_proto
 from plaudit.client._convert._values import error_from_proto, time_from_proto
@@ -24,7 +24,7 @@ def rescore_request(
 ) -> pb.CreateRescoreRequest:
     """The request of a rescore, unchecked where the message can carry it; else refused in the same words."""
     try:
-        bindings = [carry_binding(reward) for reward in rewards]
+        bindings = [carry_binding(reward) for reward in as_list("rewards", rewards)]
     except Uncarriable:
         data = {"rewards": rewards, "from_step": from_step, "to_step": to_step}
         violations = check_rescore_spec(data)[1] or [
@@ -40,6 +40,7 @@ def rescore_request(
             "to_step": to_step,
             "request_id": request_id,
         },
+        required=("job_id",),
     )
 
 

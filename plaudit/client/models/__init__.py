@@ -33,6 +33,7 @@ from plaudit.client.models._rewards import (
     RewardServer,
     RewardServerReplica,
 )
+from plaudit.client.models._trainers import Trainer, TrainerState
 from plaudit.types.token_statistics import TokenStatistics
 
 __all__ = [
@@ -72,6 +73,8 @@ __all__ = [
     "StepMetrics",
     "Token",
     "TokenStatistics",
+    "Trainer",
+    "TrainerState",
     "TrainingJob",
     "TriedSource",
 ]

@@ -120,6 +120,8 @@ class AsyncDatasets:
 
     async def rows(self, dataset_id: str, *, limit: int = 0) -> AsyncIterator[models.DatasetRow]:
         """Rows in their order, at most `limit` (0: all); pages are fetched as they are needed."""
+        if limit < 0:
+            raise InvalidArgumentError.of("limit", f"{shown(limit)} is refused: 0 is all, or a number from 1")
         request = _convert.carry(pb.ListDatasetRowsRequest, {"id": dataset_id})
         left = limit or math.inf
         while True:
@@ -145,6 +147,7 @@ class AsyncDatasets:
         request = _convert.carry(
             pb.GetTokenStatisticsRequest,
             {"dataset_id": dataset_id, "model": model, "max_prompt_length": max_prompt_length or 0},
+            required=("dataset_id", "model"),
         )
         give_up = time.monotonic() + timeout
         while True:
@@ -209,7 +212,7 @@ def _source(
         config = {
             "split": split,
             "config_name": config_name or "",
-            "column_mapping": dict(column_mapping or {}),
+            "column_mapping": column_mapping or {},
             "token": token or "",
         }
         source.huggingface_config.CopyFrom(_convert.carry(pb.HuggingFaceConfig, config))

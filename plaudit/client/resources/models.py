@@ -47,7 +47,9 @@ class AsyncModels:
         `form` is "merged" or "adapter", `dtype` "float32" or "bfloat16". `wait` says what came of it.
         """
         request = _convert.carry(
-            pb.ExportModelRequest, {"checkpoint": checkpoint, "form": form, "dtype": dtype}
+            pb.ExportModelRequest,
+            {"checkpoint": checkpoint, "form": form, "dtype": dtype},
+            required=("checkpoint",),
         )
         return _convert.model_from_proto(await self._wire.call(self._stub.ExportModel, request))
 
@@ -86,12 +88,14 @@ class AsyncModels:
         folder: str | Path,
         *,
         progress: Callable[[models.DownloadProgress], object] = lambda progress: None,
+        overwrite: bool = False,
     ) -> models.Model:
         """Brings the files of a model into `folder`, and returns the model.
 
         Repeated after a break it goes on where it was; a file gets its name once its SHA-256 is right.
-        `progress` is called as bytes arrive. Raises FailedPreconditionError (MODEL_UNAVAILABLE,
-        FOLDER_UNUSABLE), InternalError (DOWNLOAD_DAMAGED).
+        `progress` is called as bytes arrive. Files of another model, or of anything else, are overwritten
+        only with `overwrite`. Raises FailedPreconditionError (MODEL_UNAVAILABLE, FOLDER_UNUSABLE,
+        FOLDER_TAKEN), InternalError (DOWNLOAD_DAMAGED).
         """
         model = await self.get(model_id)
         if model.status is not models.ModelStatus.AVAILABLE:
@@ -104,6 +108,7 @@ class AsyncModels:
             lambda path, offset: self._read(model.id, path, offset),
             progress,
             self._wire.offload,
+            overwrite=overwrite,
         )
         return model
 

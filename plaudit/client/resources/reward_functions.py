@@ -90,6 +90,7 @@ def _read_source(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise InvalidArgumentError.of(
-            "path", f"{shown(str(file))} cannot be read ({error}); name a Python file in UTF-8"
+            "path", f"{shown(str(file))} cannot be read ({why}); name a Python file in UTF-8"
         ) from None

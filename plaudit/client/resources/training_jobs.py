@@ -21,9 +21,12 @@ from plaudit.gateway.v1 import model_service_pb2, training_job_pb2
 from plaudit.gateway.v1 import training_job_service_pb2 as pb
 from plaudit.gateway.v1.model_service_pb2_grpc import ModelServiceStub
 from plaudit.gateway.v1.training_job_service_pb2_grpc import TrainingJobServiceStub
+from plaudit.service import get_logger
 from plaudit.types.statuses import JobStatus
 
 JobT = TypeVar("JobT", bound=models.TrainingJob)
+
+log = get_logger("plaudit.client")
 
 _RECONNECT_SECONDS: Final = 300.0
 _PROGRESS_SECONDS: Final = 1.0
@@ -180,7 +183,9 @@ class TrainingJobCalls(Generic[JobT]):
             pb.ListTrainingJobsRequest,
             {
                 "page_size": 100,
-                "statuses": [_convert.status_to_proto(status) for status in statuses],
+                "statuses": [
+                    _convert.status_to_proto(status) for status in _convert.statuses_of("statuses", statuses)
+                ],
                 "method": method,
             },
         )
@@ -216,10 +221,13 @@ class TrainingJobCalls(Generic[JobT]):
         *,
         keys: Sequence[str] = (),
         from_step: int = 0,
-        to_step: int = 0,
+        to_step: int | None = None,
         max_points: int = 0,
     ) -> models.MetricSeries:
-        """Metric series; 0 for `from_step`, `to_step`, `max_points` means start, end, 500."""
+        """Metric series, of `keys` or all; a key that the job has no metric of is logged as a warning.
+
+        `to_step` None: to the end; 0: only the evaluation before the first step. `max_points` 0: 500.
+        """
         request = _convert.carry(
             pb.GetTrainingJobMetricsRequest,
             {
@@ -227,21 +235,33 @@ class TrainingJobCalls(Generic[JobT]):
                 "keys": keys,
                 "from_step": from_step,
                 "to_step": to_step,
+                "before_first_step": to_step == 0,
                 "max_points": max_points,
             },
         )
-        return _convert.series_from_proto(await self._wire.call(self._stub.GetTrainingJobMetrics, request))
+        series = _convert.series_from_proto(await self._wire.call(self._stub.GetTrainingJobMetrics, request))
+        unknown = [key for key in keys if key not in series.available_keys]
+        if unknown and series.available_keys:
+            log.warning("no metric of this name yet", keys=unknown, there_is=list(series.available_keys))
+        return series
 
     async def completions(
-        self, job_id: str, *, step: int = 0, evaluations: bool = False
+        self, job_id: str, *, step: int | None = None, evaluations: bool = False
     ) -> AsyncIterator[models.ScoredCompletion]:
-        """Scored completions of a step (0: of all, newest first); pages are fetched as they are needed.
+        """Scored completions of a step (None: of all, newest first); pages are fetched as they are needed.
 
-        With `evaluations` those of evaluations, instead of those that were learnt from.
+        With `evaluations` those of evaluations, instead of those that were learnt from; `step` 0 is then the
+        one before the first step.
         """
         request = _convert.carry(
             pb.ListCompletionsRequest,
-            {"id": job_id, "step": step, "page_size": 100, "evaluations": evaluations},
+            {
+                "id": job_id,
+                "step": step,
+                "page_size": 100,
+                "evaluations": evaluations,
+                "before_first_step": evaluations and step == 0,
+            },
         )
         async for page in self._wire.pages(self._stub.ListCompletions, request):
             for item in page.completions:
@@ -250,7 +270,9 @@ class TrainingJobCalls(Generic[JobT]):
     async def checkpoints(self, job_id: str) -> AsyncIterator[models.Checkpoint]:
         """The checkpoints of a job that are there, newest step first; pages are fetched as needed."""
         request = _convert.carry(
-            model_service_pb2.ListCheckpointsRequest, {"job_id": job_id, "page_size": 100}
+            model_service_pb2.ListCheckpointsRequest,
+            {"job_id": job_id, "page_size": 100},
+            required=("job_id",),
         )
         async for page in self._wire.pages(self._models.ListCheckpoints, request):
             for item in page.checkpoints:
@@ -275,6 +297,30 @@ class TrainingJobCalls(Generic[JobT]):
                 if event is not None:
                     yield event
 
+    async def watch_all(
+        self,
+        *,
+        after_cursor: str = "",
+        kinds: Sequence[str] = (),
+        reconnect_seconds: float = 300.0,
+    ) -> AsyncIterator[models.JobEvent]:
+        """The events of all jobs after a cursor (empty: only new ones), each once, without an end.
+
+        A broken stream is resumed as in `watch`.
+        """
+        cursor = after_cursor
+
+        def rest() -> pb.WatchEventsRequest:
+            return _convert.carry(pb.WatchEventsRequest, {"after_cursor": cursor, "kinds": kinds})
+
+        messages = resumed(self._wire, self._stub.WatchEvents, rest, reconnect_seconds)
+        async with aclosing(messages):
+            async for message in messages:
+                cursor = message.cursor
+                event = _convert.event_from_proto(message)
+                if event is not None:
+                    yield event
+
     async def wait(
         self,
         job_id: str,
@@ -290,6 +336,7 @@ class TrainingJobCalls(Generic[JobT]):
         DeadlineExceededError (WAIT_TIMED_OUT) after `timeout` seconds; the job goes on.
         """
         kinds = ("status_changed",) if on_progress is None else ("status_changed", "step_metrics")
+        wanted = frozenset(_convert.statuses_of("until", until))
         give_up = None if timeout is None else time.monotonic() + timeout
         told_at = -math.inf
         try:
@@ -297,11 +344,11 @@ class TrainingJobCalls(Generic[JobT]):
                 async for message in messages:
                     event = _convert.event_from_proto(message)
                     # The events begin with the first: what they tell may be long past.
-                    may_end = event is not None and _has_status(event, until)
+                    may_end = event is not None and _has_status(event, wanted)
                     is_due = on_progress is not None and time.monotonic() - told_at >= _PROGRESS_SECONDS
                     if may_end or is_due:
                         job = await self.get(job_id)
-                        if job.status in until:
+                        if job.status in wanted:
                             break
                         if on_progress is not None and is_due:
                             on_progress(job)
@@ -374,4 +421,5 @@ class TrainingJobs(Blocking[TrainingJobCalls[Job]]):
     completions = blocking_iterator(TrainingJobCalls[Job].completions)
     checkpoints = blocking_iterator(TrainingJobCalls[Job].checkpoints)
     watch = blocking_iterator(TrainingJobCalls[Job].watch)
+    watch_all = blocking_iterator(TrainingJobCalls[Job].watch_all)
     wait = blocking(TrainingJobCalls[Job].wait)

@@ -105,7 +105,8 @@ class Rescore(_message.Message):
     @_builtins.property
     def error(self) -> _training_job_pb2.JobError:
         """Output only. Why it failed: "reward_unavailable", "config_error",
-        "completions_unreadable".
+        "completions_unreadable", "nothing_scored" (no completion, though a reward
+        applied; the message counts the causes).
         """
 
     @_builtins.property

@@ -131,7 +131,8 @@ class TrainingJob(_message.Message):
     """Output only. Where it stands."""
     status_detail: _builtins.str
     """Output only. What it waits for, for people, for example
-    "reward server judge: 3 of 64 completions outstanding for 42 s".
+    "reward server judge: 3 of 64 completions outstanding for 42 s". Of a job
+    that is only checked: what may go wrong, and why its memory is not known.
     """
     current_step: _builtins.int
     """Output only. Optimizer steps finished."""

@@ -853,6 +853,7 @@ class GetTrainingJobMetricsRequest(_message.Message):
     FROM_STEP_FIELD_NUMBER: _builtins.int
     TO_STEP_FIELD_NUMBER: _builtins.int
     MAX_POINTS_FIELD_NUMBER: _builtins.int
+    BEFORE_FIRST_STEP_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """TrainingJob.id."""
     from_step: _builtins.int
@@ -861,6 +862,10 @@ class GetTrainingJobMetricsRequest(_message.Message):
     """Last step. 0: to the end."""
     max_points: _builtins.int
     """Most points per key. 0: 500. At most 5000."""
+    before_first_step: _builtins.bool
+    """Only step 0, the evaluation before the first step: from_step and to_step
+    stay 0.
+    """
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of metrics. Empty: all."""
@@ -873,10 +878,11 @@ class GetTrainingJobMetricsRequest(_message.Message):
         from_step: _builtins.int = ...,
         to_step: _builtins.int = ...,
         max_points: _builtins.int = ...,
+        before_first_step: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_step", b"from_step", "id", b"id", "keys", b"keys", "max_points", b"max_points", "to_step", b"to_step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before_first_step", b"before_first_step", "from_step", b"from_step", "id", b"id", "keys", b"keys", "max_points", b"max_points", "to_step", b"to_step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -927,6 +933,7 @@ class ListCompletionsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     EVALUATIONS_FIELD_NUMBER: _builtins.int
+    BEFORE_FIRST_STEP_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """TrainingJob.id."""
     step: _builtins.int
@@ -940,6 +947,10 @@ class ListCompletionsRequest(_message.Message):
     that were sampled to learn from. Their step is the one after which the
     policy was evaluated, 0 before the first one; none has an advantage.
     """
+    before_first_step: _builtins.bool
+    """Only those of the evaluation before the first step, which step cannot name:
+    with evaluations, and step stays 0.
+    """
     def __init__(
         self,
         *,
@@ -948,10 +959,11 @@ class ListCompletionsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         evaluations: _builtins.bool = ...,
+        before_first_step: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluations", b"evaluations", "id", b"id", "page_size", b"page_size", "page_token", b"page_token", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before_first_step", b"before_first_step", "evaluations", b"evaluations", "id", b"id", "page_size", b"page_size", "page_token", b"page_token", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -220,7 +220,9 @@ class Capabilities(_message.Message):
     @_builtins.property
     def result_retention(self) -> _duration_pb2.Duration:
         """Results outlive a broken stream for this long, so that a resumed session
-        need not resend. Unset: nothing is kept, and the client resends.
+        need not resend. Unset: nothing is kept, and the client resends. As each
+        Duration that a server sends: 0 to 315,576,000,000 s; outside of that it is
+        an error of the server's, and taken as the nearer end.
         """
 
     def __init__(
@@ -838,7 +840,7 @@ class Result(_message.Message):
 
     @_builtins.property
     def scoring_duration(self) -> _duration_pb2.Duration:
-        """Time that scoring took on the server."""
+        """Time that scoring took on the server. 0 to 315,576,000,000 s."""
 
     def __init__(
         self,
@@ -1001,7 +1003,7 @@ class Failure(_message.Message):
     """What went wrong and what to do, for developers."""
     @_builtins.property
     def retry_delay(self) -> _duration_pb2.Duration:
-        """Set only where a retry can help."""
+        """Set only where a retry can help. 0 to 315,576,000,000 s."""
 
     def __init__(
         self,
@@ -1118,7 +1120,7 @@ class Draining(_message.Message):
     GRACE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def grace(self) -> _duration_pb2.Duration:
-        """How long accepted work is still served."""
+        """How long accepted work is still served. 0 to 315,576,000,000 s."""
 
     def __init__(
         self,

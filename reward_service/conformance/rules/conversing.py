@@ -156,13 +156,20 @@ async def done_last(run: Run) -> str | None:
     "frames",
     "At least 1, in no particular order.",
     "send frames that the proto file knows, results with at least one result, done among them only where "
-    "open sets reads_bundled_done, opened once, and no more frames than there is something to say",
+    "open sets reads_bundled_done, durations in protobuf's range, opened once, and no more frames than there "
+    "is something to say",
     need=Need.INFO,
 )
 async def frames(run: Run) -> str | None:
     """Frames are readable, say something, and do not flood."""
     await _free_of(
-        run, Fault.UNREADABLE, Fault.EMPTY_RESULTS, Fault.UNASKED_DONE, Fault.OPENED_AGAIN, Fault.FLOOD
+        run,
+        Fault.UNREADABLE,
+        Fault.EMPTY_RESULTS,
+        Fault.UNASKED_DONE,
+        Fault.NOT_A_DURATION,
+        Fault.OPENED_AGAIN,
+        Fault.FLOOD,
     )
     ledger = (await run.plain()).ledger
     if ledger.result_frames:

@@ -12,6 +12,7 @@ from jsonschema.exceptions import SchemaError
 from jsonschema.validators import validator_for
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.rpc import LONGEST_DURATION_SECONDS, is_duration
 from reward_service.conformance._ledger import shown
 from reward_service.conformance._rule import Broken, Need, optional, required
 from reward_service.conformance._run import Run
@@ -147,8 +148,11 @@ async def limits(run: Run) -> str | None:
     if 0 < most < _LEAST_FRAME_BYTES:
         raise Broken(f"limits.max_frame_bytes is {most}: hardly a completion fits")
     retention = run.info.capabilities.result_retention
-    if retention.seconds < 0 or not 0 <= retention.nanos < 10**9:
-        raise Broken(f"capabilities.result_retention is {retention.seconds} s and {retention.nanos} ns")
+    if not is_duration(retention):
+        raise Broken(
+            f"capabilities.result_retention is {retention.seconds} s and {retention.nanos} ns; it is 0 to "
+            f"{LONGEST_DURATION_SECONDS:,} s"
+        )
     count = run.info.limits.max_batch_completions or "any number of"
     return f"batches of {count} completions, frames of {run.frame_bytes} bytes"
 

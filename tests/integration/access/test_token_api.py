@@ -10,6 +10,7 @@ import httpx2
 import pytest
 from access_room import Guarded
 from edges import details_of
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from plaudit.client import Client
 from plaudit.errors import PermissionDeniedError, UnauthenticatedError
@@ -47,6 +48,7 @@ async def test_rest_makes_lists_and_revokes(guarded: Guarded) -> None:
         ({"name": "A b", "role": "viewer"}, {"name"}),
         ({"name": "a", "role": "root"}, {"role"}),
         ({"name": "a", "role": "viewer", "expires_at": "2020-01-01T00:00:00Z"}, {"expires_at"}),
+        ({"name": "a", "role": "viewer", "expires_at": "9999-12-31T00:00:00Z"}, {"expires_at"}),
         ({"name": "a", "role": "viewer", "expires_at": "soon"}, {"expires_at"}),
         ({"name": "a", "role": "viewer", "scope": "all"}, {"scope"}),
     ],
@@ -67,6 +69,11 @@ async def test_grpc_names_every_wrong_field_too(guarded: Guarded) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await stub.CreateToken(request, metadata=metadata, timeout=10)
     assert set(details_of(refused.value)) == {"name", "role", "expires_at"}
+    for stamp in (Timestamp(seconds=2**63 - 1), Timestamp(seconds=-1, nanos=-1), Timestamp(nanos=2**31 - 1)):
+        request = pb.CreateTokenRequest(name="a", role=pb.ROLE_VIEWER, expires_at=stamp)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.CreateToken(request, metadata=metadata, timeout=10)
+        assert set(details_of(refused.value)) == {"expires_at"}
     for page in (pb.ListAuditEntriesRequest(page_size=-1), pb.ListAuditEntriesRequest(page_token="x")):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.ListAuditEntries(page, metadata=metadata, timeout=10)

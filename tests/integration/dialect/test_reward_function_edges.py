@@ -105,6 +105,9 @@ async def test_a_function_that_is_not_there_is_named(edges: Edges) -> None:
 async def test_a_wrong_upload_is_told_by_its_fields(edges: Edges) -> None:
     for name, fields, content, params in (
         ("", {}, SOURCE, {"name"}),
+        ("a/b", {}, SOURCE, {"name"}),
+        ("..", {}, SOURCE, {"name"}),
+        ("rf_01JZX3", {}, SOURCE, {"name"}),
         ("a" * 129, {"format": "ppo"}, SOURCE, {"name", "format"}),
         ("x", {}, b"\xff\xfe", {"file"}),
         ("x", {}, b" \n", {"file"}),
@@ -141,3 +144,9 @@ async def test_a_key_makes_an_upload_safe_to_repeat(edges: Edges) -> None:
         "/v1/reward_functions", data={"name": "x"}, files=parts(OTHER_SOURCE), headers=headers
     )
     assert (other.status_code, other.json()["error"]["code"]) == (409, "REQUEST_ID_REUSED")
+    await edges.http.delete(f"/v1/reward_functions/{made[0].json()['id']}")
+    again = await edges.http.post(
+        "/v1/reward_functions", data={"name": "x"}, files=parts(SOURCE), headers=headers
+    )
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "REQUEST_ID_REUSED")
+    assert "was deleted" in again.json()["error"]["message"]

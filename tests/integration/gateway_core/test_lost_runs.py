@@ -23,7 +23,8 @@ async def test_a_run_that_died_goes_on_from_the_newest_checkpoint_as_attempt_2(r
     gateway = await room.open()
     job_id, run = await started_run(room)
     run.change(pb.RUN_STATE_RUNNING)
-    run.steps(1, 8, reward_mean=0.1)
+    run.steps(1, 7, reward_mean=0.1)
+    run.steps(8, 8, reward_mean=0.9)
     run.checkpoint(2)
     run.checkpoint(4)
     run.remove_checkpoint(2)
@@ -31,6 +32,8 @@ async def test_a_run_that_died_goes_on_from_the_newest_checkpoint_as_attempt_2(r
     again = await run_of(room, job_id, attempt=2)
     assert again.request.checkpoint_uri == run.checkpoint_uri(4)
     assert again.request.run_id != run.request.run_id
+    # What the lost steps came to is not the job's any more.
+    assert (await gateway.jobs.get(job_id)).metrics == {"reward_mean": 0.1}
     again.change(pb.RUN_STATE_RUNNING)
     again.steps(5, 6, reward_mean=0.2)
     again.change(pb.RUN_STATE_COMPLETED)

@@ -157,8 +157,14 @@ async def test_what_cannot_be_started_from_is_refused_with_a_way_out(room: Room)
         await gateway.jobs.create(job_spec(resume_from="job_none@3"))
     assert missing.value.field == "resume_from"
 
-    young, _ = await started_run(room)
+    young, young_run = await started_run(room)
     assert "has no checkpoint that could be started from; wait for its first one" in await wrong(
+        room, resume_from=young
+    )
+    await gateway.jobs.cancel(young)
+    young_run.change(pb.RUN_STATE_CANCELLED)
+    await room.wait_for_status(young, "cancelled")
+    assert "it is cancelled, and comes to none by itself: name another job" in await wrong(
         room, resume_from=young
     )
     # The store does not know yet that it was removed, but the files are gone.

@@ -91,6 +91,12 @@ async def test_a_job_that_no_trainer_can_take_is_refused(room: Room) -> None:
     assert [(v.field, v.message) for v in refused.value.violations] == [
         ("hyperparameters.micro_batch_size", "4 would fit")
     ]
+    large.check = pb.CheckRunResponse(unknown_reason="x/y is not there yet", warnings=["it is slow"])
+    small.check = large.check
+    dry = await gateway.jobs.create(job_spec(), validate_only=True)
+    assert dry.status_detail == (
+        "it is slow; memory: not known before the run has loaded its model (x/y is not there yet)"
+    )
     # One that is away may be able to.
     await large.stop()
     await gateway.jobs.create(job_spec())

@@ -119,6 +119,7 @@ async def open_edges(
             job_log=JobLog(jobs, events),
             dataset_connection=DatasetConnection(datasets, HubReader(secrets), dataset_roots),
             prompt_tokens=PromptTokens(datasets, TrainerQuestions(())),
+            trainers=lambda: (),
         )
         server = GrpcServer(SERVICE_NAMES, interceptors=[AccessInterceptor(access)])
         add_services(server.server, gateway)

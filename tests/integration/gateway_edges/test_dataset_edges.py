@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import json
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
 import grpc
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from edges import Edges, details_of, jsonl, open_edges, until
 
-from gateway.datasets import uploads
+from gateway.datasets import bounds, uploads
 from gateway.store import Store
 from plaudit.gateway.v1 import dataset_service_pb2 as pb
 from plaudit.rpc import error_from_rpc
@@ -239,6 +241,45 @@ async def test_a_client_that_goes_away_leaves_nothing(edges: Edges) -> None:
     await until(lambda: leftovers(edges))
     call.cancel()
     await until(lambda: not leftovers(edges))
+
+
+def much_in_little() -> bytes:
+    """A file of a few kB that would unpack to 100 GB."""
+    places = pa.array([0] * 1_000_000, pa.int32())
+    column = pa.DictionaryArray.from_arrays(places, pa.array(["a" * 100_000]))
+    file = io.BytesIO()
+    pq.write_table(pa.table({"prompt": column}), file, compression="zstd", store_schema=False)
+    return file.getvalue()
+
+
+async def test_what_unpacks_to_too_much_is_refused_and_leaves_nothing(
+    edges: Edges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "_FREE_BYTES", 1_000_000)
+    monkeypatch.setattr(bounds, "_PER_BYTE", 10)
+    data = much_in_little()
+    answer = await by_rest(edges, data, "a")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "UPLOAD_TOO_LARGE")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await by_grpc(edges, data, "a", step=100_000)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert leftovers(edges) == []
+
+
+async def test_a_client_that_goes_away_while_its_rows_are_read_frees_its_place(
+    edges: Edges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Reading would take minutes.
+    monkeypatch.setattr(bounds, "_FREE_BYTES", 10**15)
+    monkeypatch.setattr(edges.gateway.datasets, "_max_upload_bytes", 10**15)
+    data = much_in_little()
+    called = asyncio.ensure_future(by_grpc(edges, data, "a", step=100_000))
+    sent = asyncio.ensure_future(by_rest(edges, data, "b"))
+    await until(lambda: len([name for name in leftovers(edges) if name.endswith(".parquet")]) == 2)
+    called.cancel()
+    sent.cancel()
+    await asyncio.wait([called, sent])
+    await until(lambda: not leftovers(edges) and not edges.gateway.datasets._uploads)
 
 
 OUT_OF_ORDER: list[tuple[list[pb.UploadDatasetRequest], str]] = [

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from edges import Edges
+from grpc.aio import AioRpcError
 from job_fixtures import GOOD, change, create, register
 
 from gateway.events import StepMetrics
@@ -92,9 +95,56 @@ async def test_completions_are_read_in_pages_with_every_outcome(edges: Edges) ->
     assert (await edges.http.get(f"{path}?limit=-1")).json()["error"]["param"] == "limit"
 
 
-async def add_completions(edges: Edges, job_id: str, *, steps: int, each: int) -> None:
+async def test_the_evaluation_before_the_first_step_can_be_asked_for(edges: Edges) -> None:
+    await register(edges)
+    made = await create(edges, GOOD)
+    await add_points(edges, made.id)
+    await add_completions(edges, made.id, steps=2, each=2, first=0, of_evaluations=True)
+    async with edges.store.transaction() as session:
+        record = await session.jobs.find(made.id)
+        assert record is not None
+        await session.points.insert(record.key, 1, 0, {"eval/reward_mean": 0.5})
+    path = f"/v1/training_jobs/{made.id}"
+
+    async def rest(**query: Any) -> list[str]:
+        answer = await edges.http.get(f"{path}/completions", params={"evaluations": True, **query})
+        return [each["id"] for each in answer.json()["data"]]
+
+    async def grpc(**query: Any) -> list[str]:
+        request = pb.ListCompletionsRequest(id=made.id, evaluations=True, **query)
+        return [each.completion_id for each in (await edges.jobs.ListCompletions(request)).completions]
+
+    everything = ["2-0", "2-1", "1-0", "1-1", "0-0", "0-1"]
+    assert await rest() == everything
+    assert await rest(step=0) == ["0-0", "0-1"]
+    # Who does not know the newer field sends a 0 that is not on the wire: all, as ever.
+    assert await grpc(step=0) == everything
+    assert await grpc(before_first_step=True) == ["0-0", "0-1"]
+    # Nothing is learnt from before step 1: there 0 is all.
+    assert await rest(step=0, evaluations=False) == []
+
+    async def steps(**query: Any) -> list[int]:
+        answer = await edges.http.get(f"{path}/metrics", params=query)
+        return [row["step"] for row in answer.json()["metrics"]]
+
+    assert await steps() == await steps(from_step=0) == [0, 1, 2, 3]
+    assert await steps(from_step=0, to_step=0) == [0]
+    asked = pb.GetTrainingJobMetricsRequest(id=made.id)
+    assert len((await edges.jobs.GetTrainingJobMetrics(asked)).metrics) == 4
+    asked.before_first_step = True
+    assert [row.step for row in (await edges.jobs.GetTrainingJobMetrics(asked)).metrics] == [0]
+    asked.to_step = 2
+    with pytest.raises(AioRpcError, match="to_step: 2 and before_first_step ask for different steps"):
+        await edges.jobs.GetTrainingJobMetrics(asked)
+    refused = await edges.http.get(f"{path}/metrics", params={"from_step": 1, "to_step": 0})
+    assert refused.json()["error"]["param"] == "to_step"
+
+
+async def add_completions(
+    edges: Edges, job_id: str, *, steps: int, each: int, first: int = 1, of_evaluations: bool = False
+) -> None:
     """Files as a trainer writes them."""
-    for step in range(1, steps + 1):
+    for step in range(first, steps + 1):
         outcomes = [
             {"name": "right", "status": "scored", "value": 0.5, "explanation": "", "scored_at": None},
             {
@@ -128,9 +178,8 @@ async def add_completions(edges: Edges, job_id: str, *, steps: int, each: int) -
             record = await session.jobs.find(job_id)
             assert record is not None
             size = file.stat().st_size
-            await session.completion_files.insert(
-                record.key, CompletionFile(1, step, uri, each, size, "0" * 64)
-            )
+            files = session.evaluation_files if of_evaluations else session.completion_files
+            await files.insert(record.key, CompletionFile(1, step, uri, each, size, "0" * 64))
 
 
 async def add_points(edges: Edges, job_id: str) -> None:

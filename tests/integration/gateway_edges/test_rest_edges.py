@@ -35,6 +35,34 @@ def envelope_of(answer: Any) -> dict[str, Any]:
 async def test_health_and_root_say_what_this_is(edges: Edges) -> None:
     assert (await edges.http.get("/health")).json() == {"status": "ok"}
     assert (await edges.http.get("/")).json()["openapi"] == "/openapi.json"
+    head = await edges.http.head("/health")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+async def test_every_method_at_an_address_is_told(edges: Edges) -> None:
+    for path, methods in (
+        ("/v1/datasets", {"GET", "POST"}),
+        ("/v1/training_jobs/job_1", {"GET", "DELETE"}),
+        ("/health", {"GET", "HEAD"}),
+    ):
+        answer = await edges.http.request("PATCH", path)
+        assert answer.status_code == 405
+        assert set(answer.headers["allow"].split(", ")) == methods
+
+
+async def test_a_number_is_written_in_digits(edges: Edges) -> None:
+    for text in ("1_0", "+5", " 5", "5.0", "٣"):
+        answer = await edges.http.get("/v1/training_jobs", params={"limit": text})
+        assert envelope_of(answer)["param"] == "limit", text
+    assert (await edges.http.get("/v1/training_jobs", params={"limit": "05"})).status_code == 200
+
+
+async def test_a_secret_in_a_query_is_not_repeated_and_a_filter_is_named(edges: Edges) -> None:
+    wrong = envelope_of(await edges.http.get("/v1/training_jobs", params={"token": "vk_secret"}))
+    assert wrong["param"] == "token"
+    assert "vk_secret" not in json.dumps(wrong)
+    missing = envelope_of(await edges.http.get("/v1/models", params={"training_job_id": "x"}))
+    assert (missing["code"], missing["param"]) == ("NOT_FOUND", "training_job_id")
 
 
 async def test_the_documentation_names_every_route_field_and_failure(edges: Edges) -> None:

@@ -188,6 +188,24 @@ async def test_silence_ends_within_the_time_of_the_batch(room: Any, serve_endpoi
     assert len(endpoint.calls) == 1
 
 
+async def test_silence_at_every_call_is_a_timeout(room: Any, serve_endpoint: Any) -> None:
+    endpoint = await serve_endpoint(SILENCE)
+    await room.open(endpoint.url, request_timeout_seconds=0.1)
+    (outcome,) = await room.judge("text", seconds=0.5)
+    assert isinstance(outcome, Failed)
+    assert outcome.code is FailureCode.TIMEOUT
+
+
+async def test_a_redirect_is_told_with_its_target(room: Any, serve_endpoint: Any) -> None:
+    endpoint = await serve_endpoint(Http(307, headers={"location": "http://127.0.0.1:1/elsewhere"}))
+    await room.open(endpoint.url)
+    (outcome,) = await room.judge("text")
+    assert isinstance(outcome, Failed)
+    assert 'HTTP 307, a redirect to "http://127.0.0.1:1/elsewhere"; redirects are not followed' in (
+        outcome.message
+    )
+
+
 async def test_silence_is_cut_short_by_the_timeout_of_a_request(room: Any, serve_endpoint: Any) -> None:
     endpoint = await serve_endpoint(SILENCE, GOOD)
     await room.open(endpoint.url, request_timeout_seconds=0.2)

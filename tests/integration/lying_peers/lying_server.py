@@ -39,11 +39,14 @@ class Liar:
             self._under_another_key,
             self._at_great_length,
             self._failing_without_a_code,
+            self._to_be_tried_in_an_age,
         )
 
     def script(self, session: pb.SessionOpen, requests: Requests, context: grpc.ServicerContext) -> Answers:
         """Answers each batch, honestly for half of its completions."""
         yield opened()
+        self.said["reopened"] += 1
+        yield opened(window=1)
         for request in requests:
             if request.HasField("batch"):
                 yield from self._answers(request.batch)
@@ -124,6 +127,14 @@ class Liar:
         self.lied_about.add(completion_id)
         result = _score(batch, completion_id, honest)
         result.failure.message = HUGE_EXPLANATION
+        return [result]
+
+    def _to_be_tried_in_an_age(self, batch: pb.Batch, completion_id: str, honest: float) -> list[pb.Result]:
+        self.said["mistimed"] += 1
+        self.lied_about.add(completion_id)
+        result = _score(batch, completion_id, honest)
+        result.failure.code = pb.Failure.CODE_UNAVAILABLE
+        result.failure.retry_delay.seconds = 2**62
         return [result]
 
 

@@ -87,7 +87,11 @@ class Rewards:
                 raise ValueError("no idea")
             return NotApplicable("odd one") if index % 5 == 1 else 0.5
 
-        return RewardServer([right, rank, patchy], name="late")
+        @reward(description="Fails always.")
+        async def broken(item: Item) -> float:
+            raise ValueError("no idea")
+
+        return RewardServer([right, rank, patchy, broken], name="late")
 
 
 class Room:

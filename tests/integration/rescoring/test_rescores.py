@@ -91,6 +91,20 @@ async def test_failures_are_counted_and_never_0(room):
     assert failed.new_outcomes[0].status == "internal"
 
 
+async def test_where_nothing_is_scored_it_is_failed_and_says_why(room):
+    job_id = await room.job_with_completions(steps=1, groups=5)
+    made = await room.gateway.rescores.create(
+        job_id, {"rewards": [{"server": "late", "reward": "broken"}, RIGHT]}
+    )
+    done = await room.over(made.id)
+    assert done.status is RescoreStatus.FAILED
+    assert done.error.code == "nothing_scored"
+    assert done.error.message.startswith(
+        "none of 20 completions was scored; reward broken: 20 internal, the last with internal: "
+    )
+    assert (done.done_count, done.summary.failed_count) == (20, 20)
+
+
 async def test_pages_of_results_and_of_rescores(room):
     job_id = await room.job_with_completions(steps=1)
     rescores = room.gateway.rescores

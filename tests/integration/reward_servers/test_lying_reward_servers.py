@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import AsyncIterator
@@ -83,6 +84,20 @@ async def test_a_description_of_ten_megabytes_is_not_read(tmp_path: Path) -> Non
     assert not description.reachable
     assert rest["replicas"][0]["state"] == "not_serving"
     assert "a description of more than 4,194,304 bytes; shorten" in description.unreachable_reason
+
+
+async def test_a_web_server_is_told_as_such(tmp_path: Path) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1024)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        description, rest = await shown(tmp_path, f"127.0.0.1:{port}")
+    assert not description.reachable
+    assert 'an HTTP server answers there ("HTTP/1.1 400 Bad Request")' in description.unreachable_reason
+    assert rest["replicas"][0]["state"] == "not_serving"
 
 
 @pytest.mark.parametrize(

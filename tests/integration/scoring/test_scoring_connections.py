@@ -500,6 +500,20 @@ def test_a_refused_configuration_names_the_field_of_the_job(serve: Serve, make_s
     assert len(strict.opens) == 1  # coming back is useless
 
 
+def test_a_refusal_without_a_field_is_told_for_the_rewards_of_the_server(
+    serve: Serve, make_scorer: MakeScorer
+) -> None:
+    good, strict = serve(), serve(abort(grpc.StatusCode.INVALID_ARGUMENT, "I do not like you"))
+    scorer = make_scorer(
+        target(good.address, server="good"), target(strict.address, server="strict", name="other")
+    )
+    with pytest.raises(InvalidArgumentError) as caught:
+        scorer.wait_ready(WAIT_SECONDS)
+    (violation,) = caught.value.violations
+    assert violation.field == "rewards[1]"
+    assert "I do not like you" in violation.message
+
+
 @pytest.mark.parametrize(
     ("code", "error", "failure"),
     [

@@ -468,3 +468,123 @@ def test_taking_one_of_a_group_leaves_the_others_under_way(serve: Serve, make_sc
     scores = scorer.take(ids[1:])
     assert scores["1-2"].outcomes["length"].outcome == Scored(3.0)
     assert scorer.counters() == ProtocolCounters()
+
+
+FAR = 2**62
+"""Seconds: far beyond what google.protobuf.Duration allows, and fit for the field."""
+
+
+def test_a_retry_delay_out_of_range_ends_with_the_failure(serve: Serve, make_scorer: MakeScorer) -> None:
+    def for_ever(batch: pb.Batch) -> Answers:
+        failure = pb.Failure(code=pb.Failure.CODE_UNAVAILABLE, message="quota")
+        failure.retry_delay.seconds = FAR
+        results = length_results(batch)
+        results[0] = result(batch, "1-0", failure=failure)
+        yield frame(results)
+        yield done(results)
+
+    server = serve(each_batch(for_ever))
+    scorer = make_scorer(target(server.address))
+    scores = score_all(scorer, [completion(0), completion(1)])
+    assert scores["1-0"].outcomes["length"].outcome == Failed(FailureCode.UNAVAILABLE, "quota")
+    assert scores["1-1"].outcomes["length"].outcome == Scored(2.0)
+    assert scorer.counters() == ProtocolCounters(mistimed=1)
+
+
+def test_a_grace_and_a_retention_out_of_range_and_a_second_opened_are_counted(
+    serve: Serve, make_scorer: MakeScorer
+) -> None:
+    def script(session: pb.SessionOpen, requests: Requests, context: object) -> Answers:
+        yield opened()
+        yield opened(window=1)
+        batch = next(requests).batch
+        draining = pb.ScoreResponse(draining=pb.Draining())
+        draining.draining.grace.seconds = FAR
+        yield draining
+        yield frame(length_results(batch))
+        yield done(length_results(batch))
+
+    description = info()
+    description.capabilities.result_retention.seconds = -FAR
+    server = serve(script, well_behaved, description=description)
+    scorer = make_scorer(target(server.address))
+    scores = score_all(scorer, [completion(0), completion(1)])
+    assert [scores[f"1-{i}"].outcomes["length"].outcome for i in (0, 1)] == [Scored(1.0), Scored(2.0)]
+    # The retention is told anew at each connection.
+    counters = scorer.counters()
+    assert (counters.reopened, counters.mistimed >= 2) == (1, True)
+
+
+def test_an_error_in_the_middle_of_a_frame_leaves_no_completion_without_an_end(
+    serve: Serve, make_scorer: MakeScorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(message: pb.Failure) -> Failed:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr("plaudit.scoring._join.failed", raises)
+
+    def unavailable(batch: pb.Batch) -> Answers:
+        results = [
+            result(batch, c.completion_id, failure=pb.Failure(message="?")) for c in completions_of(batch)
+        ]
+        yield frame(results)
+        yield done(results)
+
+    server = serve(each_batch(unavailable))
+    scorer = make_scorer(target(server.address), retry_seconds=1.0)
+    outcome = score_all(scorer, [completion(0)])["1-0"].outcomes["length"].outcome
+    assert isinstance(outcome, Failed)
+
+
+def test_a_completion_that_got_lost_within_is_failed(
+    serve: Serve, make_scorer: MakeScorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plaudit.scoring._server._SEARCH_SECONDS", 0.1)
+    monkeypatch.setattr("plaudit.scoring._retrying.Retries.put", lambda *_: None)
+
+    def unavailable(batch: pb.Batch) -> Answers:
+        failure = pb.Failure(code=pb.Failure.CODE_UNAVAILABLE)
+        results = [result(batch, "1-0", failure=failure), *length_results(batch)[1:]]
+        yield frame(results)
+        yield done(results)
+
+    server = serve(each_batch(unavailable))
+    scorer = make_scorer(target(server.address))
+    scores = score_all(scorer, [completion(0), completion(1)])
+    lost = scores["1-0"].outcomes["length"].outcome
+    assert isinstance(lost, Failed)
+    assert "lost track of it" in lost.message
+    assert scores["1-1"].outcomes["length"].outcome == Scored(2.0)
+
+
+def test_frames_that_cannot_be_read_are_told_as_such(serve: Serve, make_scorer: MakeScorer) -> None:
+    def too_much(session: pb.SessionOpen, requests: Requests, context: object) -> Answers:
+        yield opened()
+        batch = next(requests).batch
+        yield frame([result(batch, "x" * 17 * 2**20)])
+        yield from ()
+
+    server = serve(too_much, description=info())
+    scorer = make_scorer(target(server.address), retry_seconds=2.5)
+    outcome = score_all(scorer, [completion(0)])["1-0"].outcomes["length"].outcome
+    assert isinstance(outcome, Failed)
+    assert "it sent a frame of more than 16 MiB" in outcome.message
+    assert "could not be reached" not in outcome.message
+    assert scorer.counters().unreadable >= 2
+
+
+def test_the_replica_that_fails_is_named_where_there_are_several(
+    serve: Serve, make_scorer: MakeScorer
+) -> None:
+    def broken(batch: pb.Batch) -> Answers:
+        failure = pb.Failure(code=pb.Failure.CODE_INTERNAL, message="boom")
+        results = [result(batch, c.completion_id, failure=failure) for c in completions_of(batch)]
+        yield frame(results)
+        yield done(results)
+
+    servers = [serve(each_batch(broken)), serve(each_batch(broken))]
+    scorer = make_scorer(target(*(server.address for server in servers)))
+    scores = score_all(scorer, [completion(i) for i in range(16)])
+    told = {scores[f"1-{i}"].outcomes["length"].outcome for i in range(16)}
+    assert told <= {Failed(FailureCode.INTERNAL, f"boom (replica {s.address})") for s in servers}
+    assert told

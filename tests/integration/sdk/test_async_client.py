@@ -243,3 +243,19 @@ async def test_a_lost_answer_is_repeated_under_the_same_request_id(
     assert proxy.cuts >= 1
     assert len([job async for job in client.training_jobs.list()]) == before + 1
     await (await client.training_jobs.get(made.id)).cancel()
+
+
+async def test_all_jobs_are_watched(client: AsyncClient) -> None:
+    first = await client.training_jobs.submit(JOB)
+    async with aclosing(client.training_jobs.watch(first.id)) as events:
+        cursor = (await anext(events)).cursor
+    second = await client.training_jobs.submit(JOB)
+    kinds = ["status_changed"]
+    async with (
+        asyncio.timeout(30),
+        aclosing(client.training_jobs.watch_all(after_cursor=cursor, kinds=kinds)) as events,
+    ):
+        async for event in events:
+            if event.job_id == second.id:
+                assert isinstance(event.body, models.StatusChanged)
+                break

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from sdk_gateway import JOB, start_without_trainer
 from stack import Stack
 
 from plaudit import Client
+from plaudit.client import models
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -60,6 +62,19 @@ def test_done_is_0(cli: Cli, job: str, job_file: str) -> None:
     ):
         status, out, err = cli(*verb)
         assert (status, "error" in err) == (0, False), (verb, out, err)
+
+
+def test_a_job_without_metrics_says_so(cli: Cli, job: str) -> None:
+    assert "no metric loss yet; there is none of any name" in cli("job", "metrics", job, "--key", "loss")[2]
+    assert "no metrics yet: no step is complete" in cli("job", "metrics", job)[2]
+
+
+def test_step_0_is_a_step(cli: Cli, job: str) -> None:
+    status, _, told = cli("job", "metrics", job, "--from-step", "5", "--to-step", "0")
+    assert (status, "to_step: 0 lies before from_step (5)" in told) == (2, True)
+    # Without evaluations nothing has this step, and it stands for all.
+    assert cli("job", "completions", job, "--step", "0")[0] == 0
+    assert cli("job", "completions", job, "--step", "0", "--evaluations")[0] == 0
 
 
 def test_a_state_that_forbids_it_is_1(cli: Cli, job: str) -> None:
@@ -189,7 +204,8 @@ def test_doctor_on_a_machine_with_a_gateway(
 ) -> None:
     monkeypatch.setenv("PLAUDIT_DATA_DIR", str(gateway.folder))
     monkeypatch.setenv("PLAUDIT_GATEWAY_HTTP_ADDRESS", gateway.gateway.addresses["http_address"])
-    monkeypatch.setenv("PLAUDIT_GATEWAY_TRAINERS", '["127.0.0.1:1"]')
+    # The gateway knows its trainers, whatever this machine's configuration names.
+    monkeypatch.setenv("PLAUDIT_GATEWAY_TRAINERS", '["127.0.0.1:2"]')
     status, out, _ = cli("doctor", "--json")
     found = {check["name"]: check for check in json.loads(out)}
     assert status == 1
@@ -204,9 +220,9 @@ def test_doctor_on_a_machine_with_a_gateway(
         "reward server builtin",
     ):
         assert found[name]["state"] == "ok", found[name]
-    # Nothing answers there; the job that waits for it is told too.
-    assert found["trainer 127.0.0.1:1"]["state"] == "fail"
-    assert "start it" in found["trainer 127.0.0.1:1"]["way_out"]
+    # The gateway of these tests has none; the job that waits for one is told too.
+    assert found["trainers"]["state"] == "fail"
+    assert "trainer 127.0.0.1:2" not in found
     assert found[f"job {job}"]["state"] == "warn"
 
     monkeypatch.setenv("PLAUDIT_CONFIG", "missing.toml")
@@ -214,6 +230,36 @@ def test_doctor_on_a_machine_with_a_gateway(
     found = {check["name"]: check for check in json.loads(out)}
     assert status == 1
     assert (found["configuration"]["state"], found["gateway"]["state"]) == ("fail", "fail")
+
+
+def test_doctor_asks_the_gateway_for_its_trainers_and_the_configuration_only_without_one(
+    cli: Cli, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trainers(address: str) -> dict[str, dict[str, str]]:
+        checks = json.loads(cli("doctor", "--json", "--address", address)[1])
+        return {check["name"]: check for check in checks if check["name"].startswith("trainer")}
+
+    stack = Stack(Path(tmp_path_factory.mktemp("away")))
+    try:
+        start_without_trainer(stack, {"PLAUDIT_GATEWAY_TRAINERS": '["127.0.0.1:1"]'})
+        monkeypatch.setenv("PLAUDIT_GATEWAY_TRAINERS", '["127.0.0.1:2"]')
+        with Client(stack.grpc_address) as client:
+            while client.trainers.list()[0].state is models.TrainerState.NOT_ASKED:
+                time.sleep(0.05)
+        found = trainers(stack.grpc_address)
+        assert list(found) == ["trainer 127.0.0.1:1"]
+        assert found["trainer 127.0.0.1:1"]["state"] == "fail"
+        assert "start it" in found["trainer 127.0.0.1:1"]["way_out"]
+    finally:
+        stack.stop()
+
+    monkeypatch.setattr("plaudit.cli._output._RETRY_SECONDS", 0.1)
+    assert list(trainers("127.0.0.1:1")) == ["trainer 127.0.0.1:2"]
+    monkeypatch.setenv("PLAUDIT_GATEWAY_TRAINERS", "[]")
+    assert "names none" in trainers("127.0.0.1:1")["trainers"]["found"]
+    monkeypatch.delenv("PLAUDIT_GATEWAY_TRAINERS")
+    monkeypatch.setenv("PLAUDIT_TRAINER_ADDRESS", "127.0.0.1:3")
+    assert list(trainers("127.0.0.1:1")) == ["trainer 127.0.0.1:3"]
 
 
 def test_output_has_no_colours_where_it_is_no_terminal(cli: Cli, job: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import shutil
 import statistics
 import sys
 from pathlib import Path
@@ -67,6 +68,9 @@ async def test_a_run_is_judged_before_it_starts(trainer: InnerTrainer, tmp_path:
     refused = await trainer.stub.CheckRun(check_request(base_model=str(folder)))
     assert [o.field for o in refused.obstacles] == ["base_model"]
     assert "weights 4 TB" in refused.obstacles[0].message
+    for no_model in ("../../etc", str(tmp_path)):
+        broken = await trainer.stub.CheckRun(check_request(base_model=no_model))
+        assert [o.field for o in broken.obstacles] == ["base_model"]
     for wrong, field in (
         (check_request(method="dpo"), "method"),
         (check_request(base_model=""), "base_model"),
@@ -96,6 +100,8 @@ async def test_prompts_are_counted_as_the_model_reads_them(trainer: InnerTrainer
     uri = written_dataset(trainer, prompts)
     path = trainer.data_dir / "artifacts" / uri
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    by_digest = f"datasets/{digest}.parquet"
+    shutil.copyfile(path, path.with_name(f"{digest}.parquet"))
     request = pb.CountTokensRequest(
         base_model="builtin:tiny", dataset_uri=uri, dataset_sha256=digest, row_count=4, max_prompt_length=50
     )
@@ -118,6 +124,17 @@ async def test_prompts_are_counted_as_the_model_reads_them(trainer: InnerTrainer
         3,
     )
     assert told.model_revision.startswith("files-")
+    # What is known is used where a run is judged; of another limit nothing is.
+    checked = await trainer.stub.CheckRun(
+        check_request(dataset_uri=by_digest, hyperparameters={"max_prompt_length": 50})
+    )
+    assert [o.field for o in checked.obstacles] == ["hyperparameters.max_prompt_length"]
+    assert checked.obstacles[0].message.startswith("50 leaves no room for the prompt of row 4: ")
+    assert f"; {max(lengths)}, the longest prompt, would work" in checked.obstacles[0].message
+    unknown = await trainer.stub.CheckRun(
+        check_request(dataset_uri=by_digest, hyperparameters={"max_prompt_length": 49})
+    )
+    assert not unknown.obstacles
     # It is kept, also by the next service, which has nobody to ask.
     await trainer.stop()
     path.unlink()

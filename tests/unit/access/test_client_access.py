@@ -68,9 +68,9 @@ def test_a_token_leaves_this_machine_by_tls_only(address: str) -> None:
     [("vk_x\n", 0o644, "chmod 600"), ("", 0o600, "one line"), ("a b", 0o600, "one line")],
 )
 def test_a_token_file_is_private_and_holds_a_token(tmp_path: Path, text: str, mode: int, told: str) -> None:
-    with pytest.raises(FailedPreconditionError, match=told):
+    with pytest.raises(InvalidArgumentError, match=told):
         Client("127.0.0.1:1", token_file=token_file(tmp_path / "token", text, mode))
-    with pytest.raises(FailedPreconditionError, match="cannot be read"):
+    with pytest.raises(InvalidArgumentError, match="cannot be read"):
         Client("127.0.0.1:1", token_file=tmp_path / "nowhere")
 
 
@@ -81,7 +81,7 @@ def test_a_token_that_no_header_takes_is_refused() -> None:
 
 
 def test_files_of_tls_are_read_at_once(tmp_path: Path) -> None:
-    with pytest.raises(FailedPreconditionError, match=r"the CA of the gateway"):
+    with pytest.raises(InvalidArgumentError, match=r"the CA of the gateway"):
         Client("127.0.0.1:1", tls=Tls(ca_file=tmp_path / "ca.pem"))
     with pytest.raises(InvalidArgumentError, match="go together"):
         Client("127.0.0.1:1", tls=Tls(certificate_file=tmp_path / "c.pem"))

@@ -71,6 +71,25 @@ async def test_pages_of_jobs(jobs: JobService) -> None:
             await jobs.list(**bad)  # type: ignore[arg-type]
 
 
+async def test_the_request_id_of_a_deleted_job_makes_no_second_one(jobs: JobService) -> None:
+    first = await jobs.create(spec(), request_id="r-1")
+    await jobs.cancel(first.id)
+    await jobs.delete(first.id)
+    with pytest.raises(FailedPreconditionError, match=f"{first.id}, which was deleted") as refused:
+        await jobs.create(spec(), request_id="r-1")
+    assert refused.value.reason == "REQUEST_ID_REUSED"
+
+
+async def test_a_request_id_is_of_one_call(jobs: JobService) -> None:
+    first = await jobs.create(spec(), request_id="created")
+    clone = await jobs.clone(first.id, {}, request_id="cloned")
+    assert await jobs.clone(first.id, {}, request_id="cloned") == clone != first
+    for again in (jobs.clone(first.id, {}, request_id="created"), jobs.create(spec(), request_id="cloned")):
+        with pytest.raises(FailedPreconditionError) as refused:
+            await again
+        assert refused.value.reason == "REQUEST_ID_REUSED"
+
+
 @pytest.mark.parametrize(
     ("status", "ask", "after"),
     [

@@ -1,10 +1,19 @@
-"""The socket of the REST port."""
+"""The socket of the REST port, and what is waited for on its connections."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from typing import Any
 
-from gateway.server import _listening_socket
+import pytest
+import uvicorn
+
+from gateway import http_protocol
+from gateway.http_protocol import BoundedHeads
+from gateway.server import _HttpServer, _listening_socket
+
+HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
 
 
 def test_what_is_written_is_sent_at_once() -> None:
@@ -12,3 +21,37 @@ def test_what_is_written_is_sent_at_once() -> None:
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+async def test_a_head_that_does_not_end_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.3)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    with _listening_socket("127.0.0.1:0") as listening:
+        port = listening.getsockname()[1]
+        server = _HttpServer(uvicorn.Config(app, http=BoundedHeads, lifespan="off", log_config=None))
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        try:
+            silent = await asyncio.open_connection("127.0.0.1", port)
+            half = await asyncio.open_connection("127.0.0.1", port)
+            half[1].write(HEAD)
+            kept = await asyncio.open_connection("127.0.0.1", port)
+            kept[1].write(HEAD + b"\r\nA")
+            # Both are closed by the server, while a body may take longer than a head.
+            for reader, writer in (silent, half):
+                assert await asyncio.wait_for(reader.read(), 30) == b""
+                writer.close()
+            kept[1].write(b"B")
+            assert (await asyncio.wait_for(kept[0].readuntil(b"ok"), 30)).startswith(b"HTTP/1.1 200")
+            # Nor may the head of a later request take for ever.
+            kept[1].write(HEAD)
+            assert await asyncio.wait_for(kept[0].read(), 30) == b""
+            kept[1].close()
+        finally:
+            server.should_exit = True
+            await serving

@@ -178,13 +178,34 @@ async def test_checkpoints_past_the_start_of_a_later_attempt_do_not_count(store:
 async def test_a_request_id_counts_for_its_lifetime(store: Store) -> None:
     record = await add_job(store)
     async with store.transaction() as session:
-        await session.requests.insert("r", KnownRequest(record.key, "ab"), NOON)
-        assert await session.requests.find("r", since=NOON - timedelta(hours=24)) == KnownRequest(
-            record.key, "ab"
-        )
+        known = KnownRequest(record.key, record.job.id, "ab")
+        await session.requests.insert("r", known, NOON)
+        assert await session.requests.find("r", since=NOON - timedelta(hours=24)) == known
         assert await session.requests.find("r", since=NOON) is None
         await session.requests.prune(before=NOON)
         assert await session.requests.find("r", since=NOON - timedelta(hours=24)) is None
+
+
+def test_a_request_id_of_an_older_version_counts_on(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite3"
+    migrate(path, SCRIPTS[:12])
+    with closing(sqlite3.connect(path)) as old:
+        needed = [
+            name
+            for _, name, _, needed, default, key in old.execute("PRAGMA table_info(jobs)")
+            if needed and default is None and not key and name != "id"
+        ]
+        old.execute(
+            f"INSERT INTO jobs (id, {', '.join(needed)}) VALUES ('job_1', {', '.join('1' * len(needed))})"
+        )
+        old.execute("INSERT INTO requests VALUES ('r', 1, 'ab', 7)")
+        old.commit()
+    migrate(path)
+    with closing(sqlite3.connect(path)) as new:
+        assert new.execute("SELECT * FROM requests").fetchall() == [("r", 1, "job_1", "ab", 7)]
+        new.execute("PRAGMA foreign_keys = ON")
+        new.execute("DELETE FROM jobs")
+        assert new.execute("SELECT * FROM requests").fetchall() == [("r", None, "job_1", "ab", 7)]
 
 
 async def test_datasets_and_reward_servers_by_id_before_name(store: Store) -> None:

@@ -162,7 +162,10 @@ async def test_the_dataset_of_evaluations_is_checked_as_the_one_of_training() ->
     assert (submission.dataset_id, submission.eval_dataset_id) == ("ds_1", "ds_1")
     found = await wrong(evaluated_on("unanswered"))
     assert list(found) == ["rewards[0].reward"]
-    assert '"answer": exact_answer needs this column, and dataset "unanswered" lacks it' in str(found)
+    assert (
+        '"answer": exact_answer needs this column, and held-out dataset (hyperparameters.eval_dataset_id) '
+        '"unanswered" lacks it'
+    ) in str(found)
     found = await wrong(evaluated_on("answers"))
     assert list(found) == ["hyperparameters.eval_dataset_id"]
     assert "cannot be used by grpo: not every row has a prompt to answer" in str(found)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from gateway.datasets.faults import RowFault
 from gateway.datasets.formats import read_rows
 from gateway.datasets.rows import MAX_ROW_BYTES, Row
+from plaudit.errors import ResourceExhaustedError
 
 TURNS = [{"role": "user", "content": "2 + 3?"}]
 
@@ -210,6 +211,35 @@ def test_a_large_text_over_and_over_takes_little_memory() -> None:
     assert count == 400
     # 16 rows of 1 MB at a time, in a few copies, and not 400.
     assert peak < 100_000_000
+
+
+def repeated(text: str, times: int) -> bytes:
+    """A small file that holds the text so many times."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * times, pa.int32()), pa.array([text]))
+    return parquet(pa.table({"prompt": column}), compression="zstd", store_schema=False)
+
+
+def test_what_a_file_unpacks_to_is_counted_whatever_it_says_of_itself() -> None:
+    data = repeated("a" * 100_000, 100_000)
+    said = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).total_byte_size
+    assert max(len(data), said) < 200_000
+    seen = 0
+    with pytest.raises(ResourceExhaustedError, match="2,000,000 bytes unpacked") as refused:
+        for _ in read_rows(io.BytesIO(data), "", max_unpacked_bytes=2_000_000):
+            seen += 1
+    assert refused.value.reason == "UPLOAD_TOO_LARGE"
+    # It stops there: 20 rows are two million bytes, and 16 come at a time.
+    assert seen == 16
+
+
+def test_columns_of_one_name_are_refused_in_parquet_too() -> None:
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array([1]), pa.array([2])], ["prompt", "n", "n"])
+    assert faults(parquet(table)) == [
+        ("row 1", 'the column "n" stands twice in the file; rename one of the two')
+    ]
+    twins = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["m", "m"])
+    inner = pa.Table.from_arrays([pa.array(["a"]), twins], ["prompt", "n"])
+    assert len(faults(parquet(inner))) == 1
 
 
 GOOD = parquet(pa.table({"prompt": ["2 + 3?", "4 + 4?"] * 20, "answer": list(range(40))}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import json
 import threading
 from collections.abc import Callable
@@ -13,11 +14,13 @@ from typing import TypeVar
 import pyarrow.parquet as pq
 import pytest
 
+from gateway.datasets import bounds
 from gateway.datasets.faults import RowFault
+from gateway.datasets.formats import read_rows
 from gateway.datasets.normal_form import MAX_COLUMNS, write_normal_form
 from gateway.datasets.rows import Row, row_of
 from gateway.datasets.uploads import ReceivedFile
-from plaudit.errors import InvalidArgumentError
+from plaudit.errors import InvalidArgumentError, ResourceExhaustedError
 
 Result = TypeVar("Result")
 
@@ -35,6 +38,26 @@ def test_rows_come_back_in_order_and_in_groups(tmp_path: Path) -> None:
     assert stored.columns == ("answer", "only_0", "only_1")
     assert stored.size_bytes == (tmp_path / "a.parquet").stat().st_size
     assert stored.sha256 == hashlib.sha256((tmp_path / "a.parquet").read_bytes()).hexdigest()
+
+
+def test_what_is_written_is_bounded_however_small_the_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{number:0120}" for number in range(250)]
+    table = ("prompt," + ",".join(names) + "\n" + ("a" + "," * 250 + "\n") * 1000).encode()
+    with pytest.raises(ResourceExhaustedError, match="split it into several") as refused:
+        write_normal_form(read_rows(io.BytesIO(table), "csv"), tmp_path / "1", "ds_1", max_bytes=1_000_000)
+    assert refused.value.reason == "UPLOAD_TOO_LARGE"
+    assert "up to row 32)" in refused.value.message  # a row takes 250 times 120 characters, and some
+    monkeypatch.setattr(bounds, "MAX_ROWS", 2)
+    with pytest.raises(ResourceExhaustedError, match="more than 2 rows"):
+        write_normal_form([row_of({"prompt": "a"}) for _ in range(3)], tmp_path / "2", "ds_2")
+
+
+def test_a_small_file_may_hold_less_than_a_large_one() -> None:
+    assert bounds.most_unpacked(24_000, 2_000_000_000) == 280_000_000
+    assert bounds.most_unpacked(100_000_000, 2_000_000_000) == 8_000_000_000
+    assert bounds.most_unpacked(1_000, 1_000_000) == 4_000_000
 
 
 def test_two_datasets_never_share_a_file(tmp_path: Path) -> None:

@@ -105,3 +105,11 @@ def test_punctuation_answers_nothing(text: str) -> None:
 @given(st.text(max_size=50), st.integers())
 def test_a_number_is_an_answer(text: str, number: int) -> None:
     assert why_degenerate(f"{text} {number}") is None
+
+
+@pytest.mark.parametrize("digits", [400, 5_000])
+def test_a_number_of_many_digits_is_refused_in_words(digits: int) -> None:
+    said = '{"rationale": "r", "scores": {"clarity": %s, "steps": 3}}' % ("1" * digits)
+    with pytest.raises(NoVerdictError, match=r"thousands of digits|clarity") as error:
+        read_verdict(said, FORM)
+    assert "max_str_digits" not in str(error.value)

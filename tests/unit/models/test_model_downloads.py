@@ -73,7 +73,7 @@ async def test_a_part_of_another_model_is_not_built_upon(tmp_path):
     (tmp_path / "weights/.model.safetensors.partial").write_bytes(b"of another model")
     (tmp_path / "config.json").write_bytes(b"[]")  # right size, other bytes
     source = Source()
-    await download_files(announced(CONTENT), tmp_path, source, quiet, here)
+    await download_files(announced(CONTENT), tmp_path, source, quiet, here, overwrite=True)
     assert source.asked == [
         ("config.json", 0),
         ("weights/model.safetensors", 16),
@@ -81,6 +81,19 @@ async def test_a_part_of_another_model_is_not_built_upon(tmp_path):
     ]
     assert (tmp_path / "config.json").read_bytes() == b"{}"
     assert (tmp_path / "weights/model.safetensors").read_bytes() == CONTENT["weights/model.safetensors"]
+
+
+async def test_files_of_another_model_are_not_overwritten_unasked(tmp_path):
+    source = Source()
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights/model.safetensors").write_bytes(b"of another model")
+    with pytest.raises(FailedPreconditionError, match=r"holds weights/model.safetensors of") as caught:
+        await download_files(announced(CONTENT), tmp_path, source, quiet, here)
+    assert caught.value.reason == "FOLDER_TAKEN"
+    # Nothing was fetched, nor written beside it.
+    assert source.asked == []
+    assert names(tmp_path) == {"weights/model.safetensors"}
+    assert (tmp_path / "weights/model.safetensors").read_bytes() == b"of another model"
 
 
 @pytest.mark.parametrize("sent", [b"[]", b"{", b"{}}", b""])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
+from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from plaudit import errors
@@ -133,3 +134,28 @@ async def test_a_service_that_does_not_know_a_call_is_told_by_its_address(addres
     error = error_from_rpc(caught.value, target="the gateway at there")
     assert isinstance(error, errors.UnimplementedError)
     assert error.message.startswith("the gateway at there does not know this call")
+
+
+@pytest.mark.parametrize(
+    ("retry", "seconds"),
+    [
+        (error_details_pb2.RetryInfo(retry_delay={"seconds": 2**62}), 315_576_000_000.0),
+        (error_details_pb2.RetryInfo(retry_delay={"seconds": -(2**62)}), 0.0),
+        (error_details_pb2.RetryInfo(retry_delay={"seconds": 2, "nanos": 500_000_000}), 2.5),
+        (None, None),
+    ],
+    ids=["an age", "before", "fine", "junk"],
+)
+def test_details_of_strangers_raise_nothing(
+    retry: error_details_pb2.RetryInfo | None, seconds: float | None
+) -> None:
+    status = status_pb2.Status(code=grpc.StatusCode.UNAVAILABLE.value[0], message="busy")
+    if retry is not None:
+        status.details.add().Pack(retry)
+    else:
+        status.details.add(type_url="type.googleapis.com/google.rpc.RetryInfo", value=b"\xff\xff")
+    trailing = grpc.aio.Metadata(("grpc-status-details-bin", status.SerializeToString()))
+    failure = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), trailing, "busy")
+    told = error_from_rpc(failure)
+    assert isinstance(told, errors.UnavailableError)
+    assert told.retry_after == seconds

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plaudit.errors import FailedPreconditionError
@@ -34,6 +34,7 @@ from plaudit.types.scoring import ChatMessage, Completion, Failed, FailureCode, 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)  # surrogates included
 
 
+@settings(deadline=None)  # the machine may be loaded
 @given(ANY_TEXT)
 def test_text_is_made_valid_and_valid_text_is_left_alone(text: str) -> None:
     mended = valid_text(text)
@@ -43,6 +44,7 @@ def test_text_is_made_valid_and_valid_text_is_left_alone(text: str) -> None:
     assert valid_text(mended) == mended
 
 
+@settings(deadline=None)  # the machine may be loaded
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT, st.integers(0, 2**32 - 1))
 def test_sizes_are_never_underestimated(text: str, prefill: str, raw_text: str, tokens: int) -> None:
     completion, _ = valid_completion(

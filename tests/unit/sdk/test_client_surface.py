@@ -22,6 +22,7 @@ RESOURCES = (
     "rescores",
     "models",
     "tokens",
+    "trainers",
 )
 
 
@@ -46,7 +47,7 @@ async def test_both_clients_have_the_same_resources(client: Client) -> None:
         )
         for name in RESOURCES:
             assert public(getattr(client, name)).keys() == public(getattr(other, name)).keys()
-            assert len(public(getattr(client, name))) >= 4
+            assert "list" in public(getattr(client, name))
 
 
 def assert_alike(sync: Callable[..., object], other: Callable[..., object]) -> None:

@@ -98,7 +98,7 @@ def test_names_that_are_no_settings_are_refused_wherever_they_stand(
     with pytest.raises(InvalidArgumentError) as caught:
         ExampleSettings.load(workers=0)
     assert {v.field: v.message for v in caught.value.violations} == {
-        "PLAUDIT_EXAMPLE_WORKER": '"3": there is no such setting; unset it',
+        "PLAUDIT_EXAMPLE_WORKER": "there is no such setting; unset it",
         "example.workers": "0 is refused: input should be greater than or equal to 1; for example 2",
     }
     monkeypatch.delenv("PLAUDIT_EXAMPLE_WORKER")
@@ -175,3 +175,8 @@ def test_a_service_drains_on_signals_and_at_the_end_of_stdin(how: str) -> None:
         service.send_signal(getattr(signal, how))
     assert service.stdout.read() == "drained\n"
     assert service.wait(10) == 0
+
+
+def test_a_new_folder_is_its_users_only(tmp_path: Path) -> None:
+    with DataDirectory(tmp_path / "data"):
+        assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700

@@ -12,6 +12,7 @@ import pytest
 from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.sft_hyperparameters import SftHyperparameters
 from trainer_service.sizing import (
+    BrokenModelError,
     Machine,
     UnknownModelError,
     compute_settings,
@@ -208,19 +209,54 @@ def test_a_rollout_that_may_not_fit_is_warned_of(seven_b: str) -> None:
     ("spoilt", "said"),
     [
         ("nowhere/to-be-found", "not on the trainer's machine yet"),
-        ("\0", "not on the trainer's machine yet"),
-        ("empty", "config.json"),
-        ("cut", "safetensors"),
         ("strange", "hidden_size"),
     ],
 )
-def test_what_cannot_be_read_is_unknown(tmp_path: Path, spoilt: str, said: str) -> None:
-    (tmp_path / "empty").mkdir()
-    written_model(tmp_path / "cut", SEVEN_B, {})
-    (tmp_path / "cut" / "model.safetensors").write_bytes((1 << 50).to_bytes(8, "little"))
+def test_what_is_not_here_or_of_another_kind_is_unknown(tmp_path: Path, spoilt: str, said: str) -> None:
     written_model(tmp_path / "strange", {"model_type": "mamba"}, {})
     folder = tmp_path / spoilt if spoilt.isalpha() else spoilt
-    with pytest.raises(UnknownModelError, match=said):
+    with pytest.raises(UnknownModelError, match=said) as unknown:
+        read_shape(str(folder))
+    assert not isinstance(unknown.value, BrokenModelError)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "said"),
+    [
+        ("\0", "not a folder"),
+        ("/no/such/folder", "not a folder"),
+        ("../../no/such", "not a folder"),
+        (__file__, "is a file"),
+        ("empty", "has no config.json"),
+        ("adapter", "holds an adapter"),
+        ("weightless", "no \\*.safetensors"),
+        ("odd", "no JSON object"),
+        ("cut", "safetensors"),
+        ("torn", "or cut off"),
+        ("short", "cut off: it has [0-9]+ of [0-9]+ bytes"),
+        ("partial", "model-2.safetensors"),
+    ],
+)
+def test_what_can_be_no_model_is_refused(tmp_path: Path, spoilt: str, said: str) -> None:
+    for name in ("empty", "adapter", "weightless"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    (tmp_path / "weightless" / "config.json").write_text("{}")
+    for name in ("odd", "torn", "short", "partial"):
+        written_model(tmp_path / name, SEVEN_B, {})
+    (tmp_path / "odd" / "config.json").write_text("[]")
+    (tmp_path / "torn" / "model.safetensors").write_bytes((20).to_bytes(8, "little") + b'{"a": {"sha')
+    header = json.dumps({"a": {"shape": [4], "dtype": "F32", "data_offsets": [0, 16]}}).encode()
+    (tmp_path / "short" / "model.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + bytes(15)
+    )
+    (tmp_path / "partial" / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "model-2.safetensors"}})
+    )
+    written_model(tmp_path / "cut", SEVEN_B, {})
+    (tmp_path / "cut" / "model.safetensors").write_bytes((1 << 50).to_bytes(8, "little"))
+    folder = tmp_path / spoilt if spoilt.isalpha() else spoilt
+    with pytest.raises(BrokenModelError, match=said):
         read_shape(str(folder))
 
 

@@ -186,6 +186,21 @@ def test_the_last_lines_are_short_and_fit_to_print(tmp_path: Path) -> None:
     assert output.last_lines(tmp_path).splitlines()[-1] == "[31mred[0m � end"
 
 
+def test_what_is_printed_with_every_run_is_no_cause(tmp_path: Path) -> None:
+    log = output.OutputLog(tmp_path)
+    log.write(
+        b"Failed to load CPU gemm_4bit_forward from kernels-community: no kernels. Please make "
+        b"sure you already `pip install kernels` and the kernels >= 0.11.1\n"
+        b'{"step": 3, "event": "step done", "level": "info"}\n'
+    )
+    assert output.last_lines(tmp_path) == ""
+    log.write(b'Fatal Python error: Aborted\n{"event": "disk full", "level": "error"}\n')
+    assert output.last_lines(tmp_path).splitlines() == [
+        "Fatal Python error: Aborted",
+        '{"event": "disk full", "level": "error"}',
+    ]
+
+
 # --- devices and memory
 
 

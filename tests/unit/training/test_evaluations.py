@@ -8,14 +8,24 @@ import pytest
 import torch
 from training_bench import END, HELD_OUT, load_model, make_prompts
 
+from plaudit.errors import InvalidArgumentError
 from plaudit.scoring import RewardRules
 from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.metrics import TIMING_METRICS
 from plaudit.types.scoring import Failed, FailureCode, NotApplicable, Purpose, Scored
-from plaudit.types.statuses import RunState
-from trainer_service.journal import CheckpointSaved, EvaluationFinished, RunStateChanged, StepCompleted
+from plaudit.types.statuses import ErrorCode, RunState
+from trainer_service.journal import (
+    CheckpointSaved,
+    EvaluationFinished,
+    LogLine,
+    RunStateChanged,
+    StepCompleted,
+)
 from trainer_service.training.checkpoints import open_checkpoint
 from trainer_service.training.config import plan_training
+from trainer_service.training.dataset import DatasetError
+from trainer_service.training.evaluations import of_held_out
+from trainer_service.training.failures import describe_failure
 from trainer_service.training.reporting import RunCancelledError
 from trainer_service.training.stages import PauseBeforeTrainingError
 
@@ -178,6 +188,33 @@ def test_nothing_scored_is_nan_and_not_0(make_bench):
     assert math.isnan(entry.metrics["eval/reward_mean"])
     assert math.isnan(entry.metrics["eval/reward/length/mean"])
     assert math.isnan(entry.metrics["eval/reward/length/canary_pass_fraction"])
+
+
+def test_why_a_held_out_reward_failed_is_in_the_log(make_bench):
+    bench = make_bench(
+        outcomes_of=lambda p, c, step: {"length": Scored(1.0), "judge": GONE},
+        weights={"length": 1.0, "judge": 0.0},
+        **EVALUATED,
+    )
+    evaluate_first(bench)
+    (told,) = [line.message for line in bench.entries(LogLine) if line.level == "warning"]
+    assert told.startswith("evaluation after step 0: on 5 of 5 completions a reward that is held out")
+    assert told.endswith("5 times judge: unavailable (connection refused)")
+    (entry,) = bench.entries(EvaluationFinished)
+    assert entry.metrics["eval/unscored_fraction"] == 0.0
+
+
+def test_what_is_wrong_with_the_held_out_prompts_is_told_as_theirs():
+    too_long = InvalidArgumentError.of("hyperparameters.max_prompt_length", "12 leaves no room for row 1")
+    error = of_held_out(too_long, "held-out")
+    assert describe_failure(error, GrpoHyperparameters()).code is ErrorCode.CONFIG_ERROR
+    assert error.message.startswith(
+        'hyperparameters.eval_dataset_id: of the held-out prompts in "held-out", not of what is trained on: '
+        "hyperparameters.max_prompt_length: 12 leaves no room for row 1. That would change training as well; "
+    )
+    error = of_held_out(DatasetError("row 3: the prompt is empty"), "held-out")
+    assert describe_failure(error, GrpoHyperparameters()).code is ErrorCode.DATASET_ERROR
+    assert 'in "held-out", not of what is trained on: row 3: the prompt is empty; or shorten' in error.message
 
 
 def gullible(prompt, completion, step):

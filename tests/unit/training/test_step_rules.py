@@ -129,6 +129,15 @@ def test_a_step_that_is_not_finite_is_skipped_whole(make_bench, poison, max_grad
     assert bench.rules.pause_reason is None
 
 
+@pytest.mark.parametrize(("kl_coef", "told"), [(0.04, False), (500.0, True)])
+def test_where_a_penalty_overflows_it_is_named(make_bench, kl_coef, told):
+    bench = make_bench(max_steps=3, micro_batch_size=16, kl_coef=kl_coef)
+    poison_gradient(bench, {1, 2, 3})
+    bench.trainer.train()
+    assert "3 steps in a row were skipped" in bench.rules.pause_reason
+    assert ("; a lower kl_coef than 500, a lower learning_rate or dtype" in bench.rules.pause_reason) is told
+
+
 def test_a_gradient_whose_norm_overflows_is_not_finite(make_bench):
     """Clipping would turn it into zeros, and Adam would step on its momentum alone."""
     bench = make_bench(max_steps=2, max_grad_norm=1.0, micro_batch_size=16)

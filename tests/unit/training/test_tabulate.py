@@ -7,7 +7,8 @@ import pytest
 
 from plaudit.scoring import CompletionScores, ScoredOutcome
 from plaudit.types.scoring import Failed, FailureCode, NotApplicable, Scored
-from trainer_service.training.samples import tabulate
+from trainer_service.training.metrics import std_of
+from trainer_service.training.samples import describe_held_out_failed, tabulate
 
 WEIGHTS = {"a": 0.7, "b": 0.3}
 GONE = Failed(FailureCode.UNAVAILABLE, "gone")
@@ -48,3 +49,17 @@ def test_what_is_no_sensible_number_is_a_failure(value):
 def test_a_sum_beyond_bounds_is_a_failure():
     table = tabulate([scores(Scored(9e5), Scored(9e5))], {"a": 1.0, "b": 1.0})
     assert table.failed_B.tolist() == [True]
+
+
+def test_one_value_shows_no_spread():
+    assert np.isnan(std_of(np.array([0.5]))) and np.isnan(std_of(np.array([])))
+    assert std_of(np.array([0.5, 0.5])) == 0.0
+    assert std_of(np.array([0.0, 2.0])) == pytest.approx(2**0.5)
+
+
+def test_failures_of_held_out_rewards_are_told_apart_with_their_causes():
+    good, taught_fails = scores(Scored(1.0), Scored(0.0)), scores(GONE, Scored(0.0))
+    assert describe_held_out_failed([good, taught_fails, None], ("a",)) == ""
+    told = describe_held_out_failed([scores(Scored(1.0), GONE), scores(GONE, GONE), good, None], ("a",))
+    assert told.startswith("on 2 of 4 completions a reward that is held out (weight 0) failed")
+    assert told.endswith(": 2 times b: unavailable (gone)")

@@ -300,6 +300,7 @@ class BenchMaker:
             plan=plan,
             reward_names=tuple(weights),
             max_unscored_fraction=h.max_unscored_fraction,
+            kl_coef=h.kl_coef,
             artifact_root=self.tmp_path,
             reporter=reporter,
             advice=scorer,

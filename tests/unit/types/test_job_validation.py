@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from plaudit.errors import InvalidArgumentError
 from plaudit.types.hyperparameters import GrpoHyperparameters
 from plaudit.types.jobs import accepted_job_spec
+from plaudit.types.model_names import model_name_fault
 from plaudit.types.validation import check_job_spec, check_run_spec, parse_job_spec, parse_json_object
 
 
@@ -50,6 +51,18 @@ def test_defaults_are_the_designs_table() -> None:
         "max_prompt_length": 1024, "max_response_length": 2048, "global_batch_size": 64, "seed": 42,
         "lora_rank": None, "lora_alpha": None, "load_in_4bit": False, "use_unsloth": False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["builtin:nope", "builtin:", " ", "\0", "a\nb\x1b[31m", " a", "a" * 513])
+def test_what_can_be_no_model_is_refused_at_once(name: str) -> None:
+    assert set(wrong(spec(base_model=name))) == {"base_model"}
+    assert model_name_fault(name)
+
+
+@pytest.mark.parametrize("name", ["builtin:tiny", "Qwen/Qwen3-0.6B", "/srv/my models/größe", "a"])
+def test_a_hub_id_or_a_path_may_name_a_model(name: str) -> None:
+    assert wrong(spec(base_model=name)) == {}
+    assert model_name_fault(name) is None
 
 
 def test_ten_wrong_fields_are_told_at_once() -> None:
@@ -102,6 +115,9 @@ def test_ten_wrong_fields_are_told_at_once() -> None:
         ({"eval_dataset_id": "ds_1", "eval_every": 0}, "eval_every", "greater than 0"),
         ({"eval_dataset_id": "ds_1", "eval_max_prompts": 0}, "eval_max_prompts", "for example 256"),
         ({"eval_dataset_id": "ds_1", "eval_temperature": -1}, "eval_temperature", "for example 0.0"),
+        ({"kl_coef": 1e308}, "kl_coef", "less than or equal to 1000"),
+        ({"weight_decay": 1e308}, "weight_decay", "less than or equal to 1000"),
+        ({"max_grad_norm": 1e308}, "max_grad_norm", "less than or equal to 1000000000"),
         ({"rollout_engine": "vllm"}, "rollout_engine", "'auto' or 'transformers' would work"),
         ({"stop_on": ["collapse", "non_finite"]}, "stop_on[0]", "'policy_collapse', 'length_explosion'"),
         ({"stop_on": "non_finite"}, "stop_on", 'for example ["policy_collapse"]'),
