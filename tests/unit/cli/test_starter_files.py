@@ -86,20 +86,24 @@ def test_nothing_is_overwritten_unless_asked_for(tmp_path: Path) -> None:
     assert (folder / "job.toml").read_text() == job_file()
 
 
+HARD = 'quote " back \\ line \n bell \x07 del \x7f ünïcode'
+"""A text that a TOML file must escape."""
+
+
 def test_a_resolved_spec_is_a_job_file() -> None:
     data = {
-        "base_model": 'quote " back \\ line \n bell \x07 del \x7f ünïcode',
+        "base_model": "models/ünïcode",
         "dataset_id": "builtin:additions",
         "output_name": "adder",
         "hyperparameters": {"learning_rate": 1e-6, "stop_on": ["policy_collapse"], "lora_rank": 4},
         "rewards": [
-            {"server": "a", "reward": "r", "config": {"x y": [1, 2.5, {"deep": True}], "none": None}},
+            {"server": "a", "reward": "r", "config": {"x y": [1, HARD, {"deep": True}], "none": None}},
             {"server": "b", "reward": "q", "weight": -0.5},
         ],
     }
     spec = parse_job_spec(data)
     again = parse_job_spec(tomllib.loads(job_as_toml(spec)))
     # TOML cannot say null: in a config it is left out.
-    config = {"x y": [1, 2.5, {"deep": True}]}
+    config = {"x y": [1, HARD, {"deep": True}]}
     assert again.rewards[0].config == config
     assert again.model_dump() == {**spec.model_dump(), "rewards": again.model_dump()["rewards"]}
