@@ -50,7 +50,7 @@ in the prompt. Half of the reward is a right answer (`exact_answer`), half the f
 Held-out reward is what the trainer's evaluation measures, before the first step and after the last: greedy,
 one completion a prompt. `gain` is the mean of the differences, prompt by prompt; it counts where it is above
 two standard errors of that mean (`bar`). `mixed` is the share of the groups of the first five steps that were
-not tied.
+not tied. Seconds a step tell as much of what else the machine did.
 
 {_table(_COLUMNS, numbers)}
 
