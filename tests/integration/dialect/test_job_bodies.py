@@ -210,6 +210,9 @@ async def test_a_key_is_for_one_request(edges: Edges) -> None:
     assert again.json()["id"] == first.json()["id"]
     await end(edges, first.json()["id"])
     await edges.http.delete(f"/v1/training_jobs/{first.json()['id']}")
-    anew = await edges.http.post("/v1/training_jobs", json=spelt, headers=headers)
+    # What was deleted is not made again by a repetition.
+    late = await edges.http.post("/v1/training_jobs", json=spelt, headers=headers)
+    assert (late.status_code, late.json()["error"]["code"]) == (409, "REQUEST_ID_REUSED")
+    anew = await edges.http.post("/v1/training_jobs", json=spelt, headers={"Idempotency-Key": "k2"})
     assert anew.status_code == 200
     assert anew.json()["id"] != first.json()["id"]
