@@ -172,7 +172,7 @@ def test_the_command_tells_by_its_status_and_words_what_to_do(installation: Inst
     assert json.loads(found.stdout)["name"] == "admin"
     file.chmod(0o644)
     refused = plaudit(*by_file, PLAUDIT_ADDRESS=installation.grpc)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "chmod 600" in refused.stderr
 
 
