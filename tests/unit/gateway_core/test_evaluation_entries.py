@@ -55,7 +55,7 @@ async def series(store: Store, record: JobRecord, name: str) -> list[tuple[int, 
     async with store.snapshot() as session:
         stored = await session.jobs.find(record.job.id)
         assert stored is not None
-        found = await read_series(session, stored, checked_query([name], 0, 0, 0))
+        found = await read_series(session, stored, checked_query([name], 0, None, 0))
     return [(row.step, row.values[name]) for row in found.rows]
 
 
