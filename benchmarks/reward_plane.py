@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import psutil
 from harness import (
     Figure,
     ProgramFailedError,
@@ -112,23 +113,33 @@ def compare(folder: Path, *, repeats: int) -> dict[str, list[Turn]]:
             )
             return str(said["address"])
 
-        def side(name: str, module: str, address: str, completions: int, *arguments: str) -> Side:
-            command = [sys.executable, "-m", f"reward_paths.{module}", address, str(completions), *arguments]
+        def side(name: str, module: str, server: str, completions: int, *arguments: str) -> Side:
+            command = [
+                *(sys.executable, "-m", f"reward_paths.{module}"),
+                *(addresses[server], str(_pid_of(server)), str(completions), *arguments),
+            ]
             return stack.enter_context(
                 Side(name, command, log=folder / f"{name}.log", environment=_ENVIRONMENT)
             )
 
         progress("starting servers and sides")
-        kit = serve("kit_server", "--address", "127.0.0.1:0", "--die-with-stdin")
         addresses = {module: serve(module) for module in dict.fromkeys(rival.server for rival in RIVALS)}
-        sides = [side("ours", "scorer_side", kit, OUR_COMPLETIONS)]
+        addresses["kit_server"] = serve("kit_server", "--address", "127.0.0.1:0", "--die-with-stdin")
+        sides = [side("ours", "scorer_side", "kit_server", OUR_COMPLETIONS)]
         for rival in RIVALS:
             module, *arguments = rival.program
-            sides.append(side(rival.name, module, addresses[rival.server], rival.completions, *arguments))
+            sides.append(side(rival.name, module, rival.server, rival.completions, *arguments))
         for one in sides:
             one.await_ready()
         progress(f"{_WARM_UP} + {repeats} turns on each side")
         return take_turns(sides, warm_up=_WARM_UP, repeats=repeats)
+
+
+def _pid_of(module: str) -> int:
+    """Of the server that this process runs from this module."""
+    command = ["-m", f"reward_paths.{module}"]
+    (server,) = (child for child in psutil.Process().children() if child.cmdline()[1:3] == command)
+    return server.pid
 
 
 def throughput_figures(turns: Mapping[str, Sequence[Turn]]) -> Iterator[Figure]:
@@ -152,14 +163,15 @@ def throughput_figures(turns: Mapping[str, Sequence[Turn]]) -> Iterator[Figure]:
         unit="completions without their right score",
         goal=0,
     )
-    for name, of_side in turns.items():
-        cpu = Spread.of([float(turn["cpu_microseconds"]) for turn in of_side])
-        yield Figure(
-            bar=f"{BAR}/client_cpu/{name}",
-            value=cpu.median,
-            unit="processor microseconds of the client for a completion",
-            spread=cpu,
-        )
+    for end in ("client", "server"):
+        for name, of_side in turns.items():
+            cpu = Spread.of([float(turn[f"{end}_microseconds"]) for turn in of_side])
+            yield Figure(
+                bar=f"{BAR}/{end}_cpu/{name}",
+                value=cpu.median,
+                unit=f"processor microseconds of the {end} for a completion",
+                spread=cpu,
+            )
 
 
 def loss_figures(losses: Losses) -> Iterator[Figure]:

@@ -22,6 +22,7 @@ from plaudit.types.scoring import (
     FinishReason,
     JsonValue,
     NotApplicable,
+    Outcome,
     Prompt,
     Purpose,
     Scored,
@@ -68,6 +69,7 @@ def session_request_of(message: pb.SessionOpen) -> SessionRequest:
         tuple(message.pending_batch_ids),
         message.job_id,
         message.reads_bundled_done,
+        message.reads_plain_scores,
     )
 
 
@@ -103,7 +105,10 @@ def frame_to_proto(frame: Frame) -> pb.ScoreResponse:
         case Bundle():
             response = pb.ScoreResponse()
             for results in frame.results:
-                _add_results(response.results.results.add, results)
+                if frame.allows_plain and all(map(_is_plain, results.outcomes)):
+                    _add_plain_scores(response.results.plain_scores.add(), results)
+                else:
+                    _add_results(response.results.results.add, results)
             response.results.done.extend(map(_done_to_proto, frame.done))
             return response
         case Done():
@@ -273,6 +278,18 @@ def _add_results(add: Callable[[], pb.Result], results: Results) -> None:
             message.failure.message = outcome.message
             if outcome.retry_delay is not None:
                 message.failure.retry_delay.CopyFrom(_duration(outcome.retry_delay))
+
+
+def _is_plain(outcome: Outcome) -> bool:
+    return isinstance(outcome, Scored) and not (outcome.metrics or outcome.explanation)
+
+
+def _add_plain_scores(message: pb.PlainScores, results: Results) -> None:
+    message.batch_id = results.batch_id
+    message.reward_key = results.reward_key
+    message.completion_ids.extend(results.completion_ids)
+    message.values.extend([outcome.value for outcome in results.outcomes if isinstance(outcome, Scored)])
+    message.scoring_duration.CopyFrom(_duration(results.seconds))
 
 
 def _seconds(duration: duration_pb2.Duration) -> float:

@@ -45,6 +45,7 @@ class SessionRequest:
     pending_batch_ids: Sequence[str] = ()
     job_id: str = ""
     reads_bundled_done: bool = False
+    reads_plain_scores: bool = False
 
 
 class Session:
@@ -85,7 +86,11 @@ class Session:
             else:
                 work.forget_unhanded()
         retained = [batch_id for batch_id in pending if batch_id in self._batches]
-        self.stream = Stream(Opened(window, retained), bundles_done=request.reads_bundled_done)
+        self.stream = Stream(
+            Opened(window, retained),
+            bundles_done=request.reads_bundled_done,
+            allows_plain=request.reads_plain_scores,
+        )
         for batch_id in retained:
             self.stream.take(self._batches[batch_id])
         return self.stream

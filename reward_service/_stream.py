@@ -44,6 +44,8 @@ class Bundle:
 
     results: Sequence[Results]
     done: Sequence[Done] = ()
+    allows_plain: bool = False
+    """Whether the client reads plain scores of a reward together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,11 @@ class Stream:
     more of them than the window admits. A batch is on the stream from `take` until its `done`.
     """
 
-    def __init__(self, opened: Opened, *, bundles_done: bool = False) -> None:
-        """`bundles_done`: the client reads in `Results` which batches are done."""
+    def __init__(self, opened: Opened, *, bundles_done: bool = False, allows_plain: bool = False) -> None:
+        """`bundles_done`: the client reads in `Results` which batches are done. `allows_plain`: of Bundle."""
         self._opened = opened
         self._bundles_done = bundles_done
+        self._allows_plain = allows_plain
         self.largest_window = opened.window
         self._results: list[tuple[Work, Sequence[int]]] = []
         self._done: list[Done] = []
@@ -168,7 +171,7 @@ class Stream:
                 apart: list[Frame] = []
                 if not self._bundles_done:
                     apart, done = [*done], []
-                for frame in chain(_bundled(results, done), apart, frames):
+                for frame in chain(_bundled(results, done, self._allows_plain), apart, frames):
                     yield frame
                     if self._error is not None:
                         raise self._error
@@ -190,7 +193,9 @@ class Stream:
         self._wake.set()
 
 
-def _bundled(results: Sequence[tuple[Work, Sequence[int]]], done: Sequence[Done]) -> Iterator[Bundle]:
+def _bundled(
+    results: Sequence[tuple[Work, Sequence[int]]], done: Sequence[Done], allows_plain: bool
+) -> Iterator[Bundle]:
     """Frames of at most MAX_RESULTS_PER_FRAME results, the last one with `done`.
 
     Each is made when it is about to be sent.
@@ -201,11 +206,11 @@ def _bundled(results: Sequence[tuple[Work, Sequence[int]]], done: Sequence[Done]
         begin = 0
         while begin < len(indexes):
             if size == MAX_RESULTS_PER_FRAME:
-                yield Bundle(bundle)
+                yield Bundle(bundle, allows_plain=allows_plain)
                 bundle, size = [], 0
             portion = indexes[begin : begin + MAX_RESULTS_PER_FRAME - size]
             bundle.extend(work.hand_over(portion))
             size += len(portion)
             begin += len(portion)
     if bundle:
-        yield Bundle(bundle, done)
+        yield Bundle(bundle, done, allows_plain)

@@ -1,6 +1,6 @@
 """The yardstick: the scorer's frames, made beforehand, to a bare grpc.aio echo and back. Nothing is scored.
 
-python -m reward_paths.echo_side ADDRESS COMPLETIONS
+python -m reward_paths.echo_side ADDRESS SERVER_PID COMPLETIONS
 """
 
 from __future__ import annotations
@@ -93,4 +93,4 @@ def _group(prompt: Prompt, completions: list[Completion]) -> pb.PromptGroup:
 
 
 if __name__ == "__main__":
-    take_turns(EchoPath(sys.argv[1]), int(sys.argv[2]))
+    take_turns(EchoPath(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,6 +1,6 @@
 """The rival: httpx2, with so many completions in a call.
 
-python -m reward_paths.http_side ADDRESS COMPLETIONS COMPLETIONS_IN_CALL CALLS_AT_ONCE
+python -m reward_paths.http_side ADDRESS SERVER_PID COMPLETIONS COMPLETIONS_IN_CALL CALLS_AT_ONCE
 """
 
 from __future__ import annotations
@@ -71,4 +71,4 @@ class HttpPath:
 
 
 if __name__ == "__main__":
-    take_turns(HttpPath(sys.argv[1], int(sys.argv[3]), int(sys.argv[4])), int(sys.argv[2]))
+    take_turns(HttpPath(sys.argv[1], int(sys.argv[4]), int(sys.argv[5])), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,6 +1,6 @@
 """Our side: the trainer's scorer.
 
-python -m reward_paths.scorer_side ADDRESS COMPLETIONS
+python -m reward_paths.scorer_side ADDRESS SERVER_PID COMPLETIONS
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ScorerPath:
         }
 
 
-def main(address: str, completions: int) -> None:
+def main(address: str, server_pid: int, completions: int) -> None:
     """Takes turns."""
     configure_logging("benchmark")
     binding = RewardBinding(name=REWARD, server="benchmark", reward=REWARD)
@@ -56,8 +56,8 @@ def main(address: str, completions: int) -> None:
     with RewardScorer([target], session_scope="benchmark", job_id="benchmark", model="none") as scorer:
         if not scorer.wait_ready(_PATIENCE_SECONDS):
             sys.exit(scorer.status_detail() or "the reward server is not there")
-        take_turns(ScorerPath(scorer), completions)
+        take_turns(ScorerPath(scorer), server_pid, completions)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

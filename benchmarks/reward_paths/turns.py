@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
-import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar
+
+import psutil
 
 from plaudit.types.scoring import Completion, Prompt
 from reward_paths.work import length_share, rollout
@@ -31,8 +32,12 @@ class Path(Protocol[Requests, Answers]):
         """The values by completion id."""
 
 
-def take_turns(path: Path[Requests, Answers], completions: int) -> None:
-    """Scores `completions` completions a turn, and says the rate, per second, and what was wrong."""
+def take_turns(path: Path[Requests, Answers], server_pid: int, completions: int) -> None:
+    """Scores `completions` completions a turn; says the rate, per second, what was wrong, and processor time.
+
+    `server_pid` is of the process on the other side.
+    """
+    client, server = psutil.Process(), psutil.Process(server_pid)
     _say(event="ready")
     for step, _ in enumerate(sys.stdin, 1):
         work = list(rollout(step, completions))
@@ -40,9 +45,11 @@ def take_turns(path: Path[Requests, Answers], completions: int) -> None:
         # Else every side would pay for the collector's walks over what is only made for the benchmark.
         gc.collect()
         gc.freeze()
-        began, cpu_began = time.perf_counter(), _cpu_seconds()
+        began, client_began, server_began = time.perf_counter(), _cpu_seconds(client), _cpu_seconds(server)
         answers = path.score(requests)
-        seconds, cpu = time.perf_counter() - began, _cpu_seconds() - cpu_began
+        seconds = time.perf_counter() - began
+        client_cpu = _cpu_seconds(client) - client_began
+        server_cpu = _cpu_seconds(server) - server_began
         gc.unfreeze()
         values = path.values(answers)
         wrong = sum(
@@ -53,14 +60,15 @@ def take_turns(path: Path[Requests, Answers], completions: int) -> None:
         _say(
             event="turn",
             rate=completions / seconds,
-            cpu_microseconds=1e6 * cpu / completions,
+            client_microseconds=1e6 * client_cpu / completions,
+            server_microseconds=1e6 * server_cpu / completions,
             wrong=wrong,
         )
 
 
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+def _cpu_seconds(process: psutil.Process) -> float:
+    used = process.cpu_times()
+    return used.user + used.system
 
 
 def _say(**what: object) -> None:

@@ -10,13 +10,13 @@ TEXT_CHARACTERS = 2000
 """On average: lengths differ, so that a score says to which completion it belongs."""
 
 GROUP_SIZE = 8
-FRAME = 64
-"""Completions that travel together, in our frames and in the rival's calls of 64."""
+FRAME = 256
+"""Completions that travel together in the scorer's frames where so many wait, and so in the echo's."""
 
 REWARD = "length_share"
 PACED_REWARD = "paced_length_share"
 PACED_SECONDS = 0.025
-"""For a call of up to FRAME completions, one call at a time."""
+"""For a call of up to 64 completions, one call at a time."""
 
 _LENGTHS = 97
 _LONGEST = TEXT_CHARACTERS + _LENGTHS // 2

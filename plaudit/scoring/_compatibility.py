@@ -108,9 +108,13 @@ def describe(
 
 
 def useless(
-    failure: grpc.aio.AioRpcError, server: str, bindings: Sequence[RewardBinding], positions: Sequence[int]
+    failure: grpc.aio.AioRpcError,
+    method: str,
+    server: str,
+    bindings: Sequence[RewardBinding],
+    positions: Sequence[int],
 ) -> UselessError:
-    """The error of a status after which coming back is useless.
+    """The error of a status after which coming back is useless; `method` of the service ended with it.
 
     `positions` are the places of `bindings` among the job's rewards, so that a wrong configuration is named
     as the user wrote it.
@@ -133,7 +137,9 @@ def useless(
         )
     return UselessError(
         FailedPreconditionError(
-            f"{about} speaks no plaudit.reward.v1 ({error.message}); check its address"
+            # A base class that was generated answers so for what its author has not written.
+            f"{about} does not have {method} of plaudit.reward.v1 ({error.message}); check its address, and "
+            "that it is a RewardService which implements GetServerInfo and Score"
             if failure.code() is grpc.StatusCode.UNIMPLEMENTED
             else f"{about} cannot be used: {error.message}",
             reason=error.reason,

@@ -71,9 +71,11 @@ class LostError(Exception):
 class RefusedError(Exception):
     """A status came after which coming back is useless."""
 
-    def __init__(self, failure: grpc.aio.AioRpcError) -> None:
+    def __init__(self, failure: grpc.aio.AioRpcError, method: str) -> None:
+        """`method`: which one of the service ended so."""
         super().__init__(failure.details())
         self.failure = failure
+        self.method = method
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +140,12 @@ async def connect(
     raise reasons[-1]
 
 
-def end_of_call(failure: grpc.aio.AioRpcError, timeout: float) -> LostError | RefusedError:
+def end_of_call(
+    failure: grpc.aio.AioRpcError, timeout: float, method: str = "Score"
+) -> LostError | RefusedError:
     """What the end of a call means, in few words where the cause is a common one."""
     if failure.code() in USELESS_STATUSES:
-        return RefusedError(failure)
+        return RefusedError(failure, method)
     details = failure.details() or ""
     if _is_refused(failure):
         return LostError("connection refused")
@@ -174,7 +178,9 @@ async def _dial(
             trouble = await credentials.tls_trouble(endpoint, patience)
             if trouble is None and credentials.access.tls is None:
                 trouble = await other_protocol(*endpoint.place, patience)
-        raise end_of_call(failure, timeout) if trouble is None else LostError(trouble) from failure
+        if trouble is not None:
+            raise LostError(trouble) from failure
+        raise end_of_call(failure, timeout, "GetServerInfo") from failure
 
 
 async def _described(secured: SecuredChannel, timeout: float) -> Connection:

@@ -26,6 +26,7 @@ CAUSES: Final[Mapping[str, str]] = MappingProxyType(
         "breaks": "connections that ended with work open",
         "resends": "batches that were sent again after a break",
         "retries": "completions that were sent again after a failure",
+        "set_aside": "times that a replica which failed much more than the others was set aside",
     }
 )
 """What each cause is, for people; it stands after a number."""
@@ -72,6 +73,8 @@ class ProtocolCounters:
     """Batches that were sent again after a break."""
     retries: int = 0
     """Completions (or groups, where a reward sees them whole) that were sent again after a failure."""
+    set_aside: int = 0
+    """Times that a replica which failed much more than the others was set aside, or failed its trial."""
 
     @property
     def protocol_errors(self) -> int:

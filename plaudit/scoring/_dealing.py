@@ -11,8 +11,17 @@ from typing import Final, NamedTuple
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.scoring._convert import batch_frame
-from plaudit.scoring._ready import FRAME_BYTES, FRAME_COMPLETIONS, ReadyQueue, ReadyWork
+from plaudit.scoring._outliers import TRIAL_ANSWERS
+from plaudit.scoring._ready import (
+    BACKLOG_FRAME_COMPLETIONS,
+    FRAME_BYTES,
+    FRAME_COMPLETIONS,
+    FRAMES_KEPT,
+    ReadyQueue,
+    ReadyWork,
+)
 from plaudit.scoring._replica import Replica
+from plaudit.scoring._standing import Standing
 from plaudit.scoring._tracing import trace_id, traceparent
 from plaudit.scoring._work import BatchKind, SentBatch, Unit, envelope_bytes
 from plaudit.types.scoring import Completion
@@ -26,6 +35,8 @@ _SHORTEST_TIMEOUT_SECONDS: Final = 0.05
 class _Plan(NamedTuple):
     """How the units of a kind are dealt out now."""
 
+    full: int
+    """Completions that fill a frame."""
     share: int
     """Completions in a batch."""
     is_all: bool
@@ -38,6 +49,7 @@ class Dealer:
     def __init__(
         self,
         replicas: Sequence[Replica],
+        standing: Standing,
         all_keys: frozenset[str],
         session_scope: str,
         refuse: Callable[[Unit, str], None],
@@ -45,6 +57,7 @@ class Dealer:
         """`refuse` gets a unit that the server cannot take, and why."""
         self.ready = ReadyWork()
         self._replicas = replicas
+        self._standing = standing
         self._all_keys = all_keys
         self._session_scope = session_scope
         self._refuse = refuse
@@ -72,43 +85,56 @@ class Dealer:
             broken.send_again()
         if not self.ready:
             return
+        takers, due = self._standing.takers(), self._standing.due()
         plans: dict[BatchKind, _Plan] = {}
-        while (oldest := self.ready.oldest()) is not None:
+        held_back: set[BatchKind] = set()
+        while (oldest := self.ready.oldest(held_back)) is not None:
             queue, head = oldest
             misfit = self._misfit(head)
             if misfit:
                 queue.pop()
                 self._refuse(head, misfit)
                 continue
-            replica = self._least_loaded(head)
+            trial = next((r for r in due if not (r.in_flight or head.kind.is_retry)), None)
+            others = [r for r in takers if r.address not in head.kind.failed_at] or takers
+            replica = trial or self._least_loaded(head, others)
             if replica is None:
-                return
+                if not head.kind.failed_at or head.must_be_alone:
+                    return
+                held_back.add(head.kind)  # others need not wait until a replica that it may go to has room
+                continue
             plan = plans.get(queue.kind)
-            if not (flush or (plan is not None and plan.is_all)):
-                go_at = self._go_at(queue, head, replica, now)
+            goes_on = plan is not None and plan.is_all
+            if plan is None:
+                plan = self._plan(queue, others)
+            if not (flush or goes_on):
+                go_at = self._go_at(queue, head, replica, plan, now)
                 if go_at > now:
                     self._deal_at(go_at)
                     return
-            if plan is None:
-                plan = plans[queue.kind] = self._plan(queue)
-            most = max(head.completions, min(plan.share, replica.room))
+            plans[queue.kind] = plan
+            share = min(plan.share, TRIAL_ANSWERS) if trial else plan.share
+            most = max(head.completions, min(share, replica.room))
             units = queue.take(most, min(FRAME_BYTES, self._max_frame_bytes))
-            replica.send(self._batch(queue.kind, units, now))
+            batch = self._batch(queue.kind, units, now)
+            if trial:
+                self._standing.begin_trial(trial, batch.answer_count)
+            replica.send(batch)
 
     def close(self) -> None:
         """Lets go of the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _plan(self, queue: ReadyQueue) -> _Plan:
+    def _plan(self, queue: ReadyQueue, takers: Sequence[Replica]) -> _Plan:
+        ready = queue.completions
+        smallest_window = min(replica.window for replica in takers)
+        backlog = min(ready // len(takers), smallest_window) // FRAMES_KEPT
+        full = max(FRAME_COMPLETIONS, min(backlog, BACKLOG_FRAME_COMPLETIONS))
+        full = min(full, self._max_batch_completions)
         # One frame to one replica would leave the others idle, so they share what is ready.
-        takers = sum(1 for replica in self._replicas if replica.takes_work)
-        is_all = queue.completions < takers * self._most
-        return _Plan(math.ceil(queue.completions / takers) if is_all else self._most, is_all)
-
-    @property
-    def _most(self) -> int:
-        return min(FRAME_COMPLETIONS, self._max_batch_completions)
+        is_all = ready < len(takers) * full
+        return _Plan(full, math.ceil(ready / len(takers)) if is_all else full, is_all)
 
     def _misfit(self, unit: Unit) -> str:
         size = unit.frame_bytes + envelope_bytes(unit.kind.keys)
@@ -121,10 +147,10 @@ class Dealer:
             )
         return ""
 
-    def _least_loaded(self, head: Unit) -> Replica | None:
+    def _least_loaded(self, head: Unit, takers: Sequence[Replica]) -> Replica | None:
         best: Replica | None = None
-        for replica in self._replicas:
-            if not replica.takes_work or (head.must_be_alone and replica.in_flight):
+        for replica in takers:
+            if head.must_be_alone and replica.in_flight:
                 continue
             if replica.has_room_for(head.completions) and (
                 best is None or replica.in_flight < best.in_flight
@@ -132,12 +158,12 @@ class Dealer:
                 best = replica
         return best
 
-    def _go_at(self, queue: ReadyQueue, head: Unit, replica: Replica, now: float) -> float:
+    def _go_at(self, queue: ReadyQueue, head: Unit, replica: Replica, plan: _Plan, now: float) -> float:
         """When to send: at once where a frame is full, else when company has had its time."""
         if queue.kind.apart or queue.bytes >= FRAME_BYTES:
             return now
         room = replica.room
-        if queue.completions >= min(self._most, room) and (room >= self._most or replica.in_flight == 0):
+        if queue.completions >= min(plan.full, room) and (room >= plan.full or replica.in_flight == 0):
             return now
         # A window that opens by crumbs must not turn full frames into lone completions.
         return max(head.ready_at, replica.room_since) + COMPANY_SECONDS

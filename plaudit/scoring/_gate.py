@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from plaudit.scoring._counters import CounterBook
 from plaudit.scoring._outcomes import ScoredOutcome
 from plaudit.scoring._retrying import Retries, final, may_help
+from plaudit.scoring._standing import Standing
 from plaudit.scoring._work import Moment, Submission, Unit
 from plaudit.types.scoring import Failed, FailureCode, Outcome
 
@@ -24,10 +25,11 @@ class OutcomeGate:
         book: CounterBook,
         on_complete: Callable[[], None],
         push: Callable[[list[Unit]], None],
+        standing: Standing,
     ) -> None:
         """`on_complete` is called when a submission has all its outcomes, those of other servers included.
 
-        `push` gets units whose time for another try has come.
+        `push` gets units whose time for another try has come. `standing` is told how replicas answer.
         """
         self.retries = Retries(push)
         self.last_progress = -math.inf
@@ -40,6 +42,7 @@ class OutcomeGate:
         self._keys = keys
         self._book = book
         self._on_complete = on_complete
+        self._standing = standing
         self._loop = asyncio.get_running_loop()
         self._open: dict[Submission, int] = {}
         """Answers that are still open, by submission, oldest first."""
@@ -74,9 +77,16 @@ class OutcomeGate:
                     self._open.pop(submission, None)
         self.untaken -= let_go
 
-    def may_help_to_retry(self, failure: Failed) -> bool:
-        """Whether a failure is of a kind that another try can mend."""
-        return may_help(failure)
+    def may_help_to_retry(self, failure: Failed, unit: Unit, place: str) -> bool:
+        """Whether another try can mend a failure of the replica at `place` ("": the only one)."""
+        if may_help(failure):
+            return True
+        is_elsewhere = bool(place) and self._standing.has_other_than(unit.kind.failed_at | {place})
+        return may_help(failure, elsewhere=is_elsewhere)
+
+    def note(self, place: str, good: int, bad: int) -> None:
+        """A replica answered: `good` are outcomes, `bad` failures that are its own."""
+        self._standing.note(place, good, bad)
 
     def accept(self, submission: Submission, key: str, outcome: Outcome, since: float, at: Moment) -> None:
         """Accepts an outcome: the first one, and none after the taking."""
@@ -95,7 +105,13 @@ class OutcomeGate:
         self.last_progress = at.monotonic
         self._record(submission, key, score)
 
-    def settle(self, unit: Unit, at: Moment) -> None:
+    def accept_scores(self, scores: Sequence[tuple[Submission, ScoredOutcome]], key: str, at: Moment) -> None:
+        """As `accept_score`, of many of one reward."""
+        self.last_progress = at.monotonic
+        for submission, score in scores:
+            self._record(submission, key, score)
+
+    def settle(self, unit: Unit, at: Moment, place: str) -> None:
         """All answers of a unit are in: failures that another try can mend are tried again."""
         failures, unit.failures = unit.failures, None
         if unit.is_settled:
@@ -117,7 +133,8 @@ class OutcomeGate:
                 has_timed_out |= failure.code is FailureCode.TIMEOUT
         if due_at:
             self._book.server.retries += 1
-            retry = unit.again(self._loop.time())
+            failed_at = unit.kind.failed_at | {place} if place else None
+            retry = unit.again(self._loop.time(), failed_at=failed_at)
             retry.attempts += 1
             retry.timeouts += has_timed_out
             self.retries.put(retry, due_at)

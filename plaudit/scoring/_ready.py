@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final
 
 from plaudit.scoring._work import BatchKind, Unit, envelope_bytes
 
 FRAME_COMPLETIONS: Final = 64
+BACKLOG_FRAME_COMPLETIONS: Final = 256
 FRAME_BYTES: Final = 1_000_000
 """What is ready together travels together, up to these: a frame costs more than a completion in it."""
+
+FRAMES_KEPT: Final = 4
+"""Frames have more than FRAME_COMPLETIONS where so many are left for each replica, and its window has room
+for as many: a server that works off batch by batch, several at a time, must not run out of them."""
 
 
 class ReadyQueue:
@@ -102,14 +107,16 @@ class ReadyWork:
                     queue = self._queues[unit.kind] = ReadyQueue(unit.kind)
             queue.push(unit)
 
-    def oldest(self) -> tuple[ReadyQueue, Unit] | None:
-        """The queue whose first unit has been ready longest, and that unit."""
+    def oldest(self, but: Container[BatchKind] = ()) -> tuple[ReadyQueue, Unit] | None:
+        """The queue whose first unit has been ready longest, and that unit; none of the kinds in `but`."""
         best: tuple[ReadyQueue, Unit] | None = None
         for kind in list(self._queues):
             queue = self._queues[kind]
             unit = queue.head()
             if unit is None:
                 del self._queues[kind]
+            elif kind in but:
+                continue
             elif best is None or unit.ready_at < best[1].ready_at:
                 best = queue, unit
         return best

@@ -118,12 +118,14 @@ class Replica:
         self.channel: grpc.aio.Channel | None = None
         """On which the replica has described itself; None while it is not connected."""
         self._stream: Stream | None = None
-        self._window = 1
+        self.window = 1
+        """Completions that the server allows in flight."""
         self.room_since = -math.inf
         """When the window, full before, had room again."""
         self._alone_id = ""
         """The last batch beside which nothing else may be under way."""
-        self._is_draining = False
+        self.is_draining = False
+        """Whether it goes away, as it said on the stream that is open or was last."""
         self._is_useful = False
         self._relaxed_keepalive = False
         self._closing = asyncio.Event()
@@ -137,12 +139,12 @@ class Replica:
     @property
     def takes_work(self) -> bool:
         """Whether new work may go here, window permitting."""
-        return self._stream is not None and not self._is_draining and not self._to_resend
+        return self._stream is not None and not self.is_draining and not self._to_resend
 
     @property
     def room(self) -> int:
         """Completions that the window has room for."""
-        return max(0, self._window - self.in_flight)
+        return max(0, self.window - self.in_flight)
 
     def has_room_for(self, completions: int) -> bool:
         """Whether a batch of so many completions keeps to the window; the only one may exceed it."""
@@ -273,7 +275,7 @@ class Replica:
     def _opened(self, stream: Stream, opened: pb.SessionOpened) -> None:
         self._stream = stream
         self._set_window(opened.max_in_flight_completions)
-        self._is_draining = False
+        self.is_draining = False
         self.failed_connects = 0
         self.failed_opens = 0
         retained = set(opened.retained_batch_ids)
@@ -291,12 +293,12 @@ class Replica:
             # Without an end, a stream that breaks at every replay would be waited for without one.
             batch.give_up_at = min(max(batch.give_up_at, now + grace), batch.latest_end + grace)
             self._watch_deadline(batch)
-        log.info("reward session open", address=self.address, window=self._window, retained=len(retained))
+        log.info("reward session open", address=self.address, window=self.window, retained=len(retained))
         self._owner.on_open(self)
 
     def _on_frame(self, stream: Stream, answer: pb.ScoreResponse) -> None:
         kind = answer.WhichOneof("frame")
-        was_full = self.in_flight >= self._window
+        was_full = self.in_flight >= self.window
         if kind == "results":
             assert self.description is not None
             self._is_useful = True
@@ -310,8 +312,8 @@ class Replica:
             self._on_rejected(answer.rejected)
         elif kind == "window":
             self._set_window(answer.window.max_in_flight_completions)
-        elif kind == "draining" and not self._is_draining:
-            self._is_draining = True
+        elif kind == "draining" and not self.is_draining:
+            self.is_draining = True
             log.info("reward server drains", address=self.address)
             if answer.draining.HasField("grace"):
                 self._book.server.mistimed += not is_duration(answer.draining.grace)
@@ -321,14 +323,14 @@ class Replica:
                 )
         elif kind == "opened":
             self._book.server.reopened += 1
-        if was_full and self.in_flight < self._window:
+        if was_full and self.in_flight < self.window:
             self.room_since = self._loop.time()
-        if self._is_draining and not self.batches and not self._abandoned:
+        if self.is_draining and not self.batches and not self._abandoned:
             stream.half_close()
         self._owner.on_room()
 
     def _set_window(self, window: int) -> None:
-        self._window = min(max(1, window), _LARGEST_WINDOW)
+        self.window = min(max(1, window), _LARGEST_WINDOW)
 
     def _on_done(self, done: pb.BatchDone) -> None:
         batch = self.batches.get(done.batch_id)
@@ -378,15 +380,19 @@ class Replica:
         else:
             if self.batches:
                 self.fruitless_streams = 0 if self._is_useful else self.fruitless_streams + 1
-            is_suspicious = not self._is_draining and not lost.pinged_too_often
+            is_suspicious = not self.is_draining and not lost.pinged_too_often
+            broke_work = False
             for batch in list(self.batches.values()):
                 batch.stop_timer()
                 # An error in between may have left answers out of `waiting` that nothing has come of.
                 if batch.is_settled:  # only its done was missing
                     self.withdraw(batch)
                 elif is_suspicious and batch.written:
+                    broke_work |= not batch.must_be_alone  # else it is the batch that is under suspicion
                     batch.breaks += 1
                     batch.break_reason = self.lost_reason
+            if broke_work:
+                self._joiner.note_break()
             self._book.server.breaks += bool(self.batches)
             log.log(
                 logging.WARNING if self.batches else logging.INFO,

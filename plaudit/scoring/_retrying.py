@@ -29,12 +29,16 @@ _FINAL: Final = frozenset({FailureCode.INVALID, FailureCode.EXHAUSTED})
 
 _TRANSIENT: Final = frozenset({FailureCode.UNAVAILABLE, FailureCode.TIMEOUT, FailureCode.CANCELLED})
 
+OWN_FAILURES: Final = _TRANSIENT | {FailureCode.INTERNAL}
+"""Those that may be the fault of the replica, and not of what it was sent."""
 
-def may_help(failure: Failed) -> bool:
-    """Whether another try can mend a failure of this kind."""
+
+def may_help(failure: Failed, *, elsewhere: bool = False) -> bool:
+    """Whether another try can mend a failure of this kind; `elsewhere`: by another replica."""
     if failure.code in _FINAL:
         return False
-    return failure.code in _TRANSIENT or failure.retry_delay is not None
+    is_own = elsewhere and failure.code in OWN_FAILURES
+    return is_own or failure.code in _TRANSIENT or failure.retry_delay is not None
 
 
 class Retries:

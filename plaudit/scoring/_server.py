@@ -27,6 +27,7 @@ from plaudit.scoring._limits import ScoringLimits
 from plaudit.scoring._replica import Replica
 from plaudit.scoring._routing import Router
 from plaudit.scoring._setup import ServerSetup
+from plaudit.scoring._standing import Standing
 from plaudit.scoring._work import BREAKS_TOLERATED, SentBatch, Submission, Unit
 from plaudit.service import get_logger
 from plaudit.types.scoring import Failed, FailureCode, Prompt
@@ -37,7 +38,8 @@ TOLD_AFTER_SECONDS: Final = 2.0
 """Shorter waits are part of every step, and not worth telling."""
 
 _SUSPECT_PARTS: Final = 8
-"""64 completions become 8 batches of 8, then 8 of 1: few more breaks, and few batches in single file."""
+"""64 completions become 8 batches of 8, then 8 of 1: few more breaks, and few batches in single file; 256
+take a step more."""
 
 _FRUITLESS_STREAMS: Final = 2
 """Broken one after the other before any result, after which no single mishap is to blame."""
@@ -80,13 +82,14 @@ class RewardServer:
         self._loop = asyncio.get_running_loop()
         self._router = Router(setup.bindings)
         self._unrouted: list[Submission] = []
-        self._gate = OutcomeGate(setup.name, setup.keys, self.book, on_complete, self._push)
+        self._replicas: list[Replica] = []
+        addresses = dict.fromkeys(setup.addresses)
+        self._standing = Standing(setup.name, addresses, self._replicas, self.book.server)
+        self._gate = OutcomeGate(setup.name, setup.keys, self.book, on_complete, self._push, self._standing)
         self._apart = itertools.count(1)
         self._next_search = self._loop.time() + _SEARCH_SECONDS
         self._down_since: float | None = self._loop.time()
-        self._replicas: list[Replica] = []
-        self._dealer = Dealer(self._replicas, setup.keys, setup.session_scope, self._refuse)
-        addresses = dict.fromkeys(setup.addresses)
+        self._dealer = Dealer(self._replicas, self._standing, setup.keys, setup.session_scope, self._refuse)
         for address in addresses:
             self._replicas.append(
                 Replica(
@@ -248,7 +251,8 @@ class RewardServer:
             return f"waiting for {place} to {again} ({reason}) for {seconds:.0f} s{rest}"
         if oldest is None or now - oldest.submitted_at < TOLD_AFTER_SECONDS:
             return ""
-        return f"{place}: {outstanding} for {now - oldest.submitted_at:.0f} s"
+        aside = self._standing.told()
+        return f"{place}: {outstanding} for {now - oldest.submitted_at:.0f} s{aside and '; '}{aside}"
 
     # What replicas report (`ReplicaOwner`).
 
@@ -261,7 +265,8 @@ class RewardServer:
 
     def refusal(self, refused: RefusedError) -> UselessError:
         """What a useless status means for the user."""
-        return useless(refused.failure, self.name, self._setup.bindings, self._setup.positions)
+        setup = self._setup
+        return useless(refused.failure, refused.method, self.name, setup.bindings, setup.positions)
 
     def failing(self, lost: LostError) -> UselessError:
         """What it means for the user that sessions fail to open over and over."""
@@ -291,7 +296,7 @@ class RewardServer:
             unrouted, self._unrouted = self._unrouted, []
             self._dealer.ready.push(self._router.route(unrouted, self._loop.time()))
         for batch in replica.unsent:
-            if batch.must_be_alone or not self._dealer.fits(batch):
+            if batch.must_be_alone or not self._dealer.fits(batch) or self._standing.is_passed_over(replica):
                 replica.withdraw(batch)
                 self._send_anew(batch)
         self._rescue()

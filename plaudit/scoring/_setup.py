@@ -56,6 +56,7 @@ class ServerSetup:
                 job_id=self.job_id,
                 model=self.model,
                 reads_bundled_done=True,
+                reads_plain_scores=True,
             )
         )
 

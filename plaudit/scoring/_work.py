@@ -129,6 +129,8 @@ class BatchKind(NamedTuple):
     is_retry: bool
     apart: int
     """0, or the number of a part that travels by itself."""
+    failed_at: frozenset[str] = frozenset()
+    """Addresses of the replicas that failed it; another one is to try it, where there is one."""
 
 
 class Unit:
@@ -180,9 +182,14 @@ class Unit:
         """Its completions."""
         return self._group or (self.first,)
 
-    def again(self, ready_at: float, apart: int = 0) -> Unit:
-        """What is open of it, for another batch; `apart` as in BatchKind."""
-        kind = self.kind._replace(keys=self.open_keys(), is_retry=True, apart=apart)
+    def again(self, ready_at: float, apart: int = 0, *, failed_at: frozenset[str] | None = None) -> Unit:
+        """What is open of it, for another batch; `apart` and `failed_at` as in BatchKind, None: as it was."""
+        kind = self.kind._replace(
+            keys=self.open_keys(),
+            is_retry=True,
+            apart=apart,
+            failed_at=self.kind.failed_at if failed_at is None else failed_at,
+        )
         unit = Unit(self.submissions, kind, ready_at)
         unit.attempts = self.attempts
         unit.timeouts = self.timeouts

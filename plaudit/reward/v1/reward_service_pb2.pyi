@@ -346,6 +346,7 @@ class SessionOpen(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     READS_BUNDLED_DONE_FIELD_NUMBER: _builtins.int
+    READS_PLAIN_SCORES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Client-chosen UUID, the same on every reconnect of one run to one replica."""
     protocol_version: _builtins.int
@@ -359,6 +360,10 @@ class SessionOpen(_message.Message):
     reads_bundled_done: _builtins.bool
     """Whether the client reads Results.done. Where it does not, or the server
     does not know this field, every `done` has a frame of its own.
+    """
+    reads_plain_scores: _builtins.bool
+    """Whether the client reads Results.plain_scores. Where it does not, or the
+    server does not know this field, every score is a Result of its own.
     """
     @_builtins.property
     def rewards(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardSelection]:
@@ -378,10 +383,11 @@ class SessionOpen(_message.Message):
         job_id: _builtins.str = ...,
         model: _builtins.str = ...,
         reads_bundled_done: _builtins.bool = ...,
+        reads_plain_scores: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "model", b"model", "pending_batch_ids", b"pending_batch_ids", "protocol_version", b"protocol_version", "reads_bundled_done", b"reads_bundled_done", "rewards", b"rewards", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "model", b"model", "pending_batch_ids", b"pending_batch_ids", "protocol_version", b"protocol_version", "reads_bundled_done", b"reads_bundled_done", "reads_plain_scores", b"reads_plain_scores", "rewards", b"rewards", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -783,9 +789,10 @@ class Results(_message.Message):
 
     RESULTS_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
+    PLAIN_SCORES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___Result]:
-        """At least 1, in no particular order."""
+        """At least 1, in no particular order. None is right where there are `plain_scores`."""
 
     @_builtins.property
     def done(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchDone]:
@@ -793,19 +800,75 @@ class Results(_message.Message):
         messages. Only where SessionOpen.reads_bundled_done is set.
         """
 
+    @_builtins.property
+    def plain_scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlainScores]:
+        """Scores without metrics and explanation, in place of `results`: many at a
+        time, at a fraction of the cost. Only where SessionOpen.reads_plain_scores
+        is set.
+        """
+
     def __init__(
         self,
         *,
         results: _abc.Iterable[Global___Result] | None = ...,
         done: _abc.Iterable[Global___BatchDone] | None = ...,
+        plain_scores: _abc.Iterable[Global___PlainScores] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "plain_scores", b"plain_scores", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Results: _TypeAlias = Results  # noqa: Y015
+
+@_typing.final
+class PlainScores(_message.Message):
+    """Scores of one reward for completions of one batch, each like a Result of its own
+    with a `score` that has a `value` alone.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    REWARD_KEY_FIELD_NUMBER: _builtins.int
+    COMPLETION_IDS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    SCORING_DURATION_FIELD_NUMBER: _builtins.int
+    batch_id: _builtins.str
+    """Batch.batch_id."""
+    reward_key: _builtins.str
+    """RewardSelection.key."""
+    @_builtins.property
+    def completion_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Completion.completion_id of each."""
+
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The score of each, in the order of `completion_ids` and as many; as
+        Score.value.
+        """
+
+    @_builtins.property
+    def scoring_duration(self) -> _duration_pb2.Duration:
+        """Time that scoring took on the server, together. 0 to 315,576,000,000 s."""
+
+    def __init__(
+        self,
+        *,
+        batch_id: _builtins.str = ...,
+        reward_key: _builtins.str = ...,
+        completion_ids: _abc.Iterable[_builtins.str] | None = ...,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+        scoring_duration: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scoring_duration", b"scoring_duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "completion_ids", b"completion_ids", "reward_key", b"reward_key", "scoring_duration", b"scoring_duration", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlainScores: _TypeAlias = PlainScores  # noqa: Y015
 
 @_typing.final
 class Result(_message.Message):

@@ -1157,6 +1157,7 @@ class CheckRunRequest(_message.Message):
     METHOD_FIELD_NUMBER: _builtins.int
     HYPERPARAMETERS_JSON_FIELD_NUMBER: _builtins.int
     DATASET_URI_FIELD_NUMBER: _builtins.int
+    EVAL_DATASET_URI_FIELD_NUMBER: _builtins.int
     base_model: _builtins.str
     """Hub id or path of the base model, or "builtin:tiny"."""
     method: _builtins.str
@@ -1167,6 +1168,10 @@ class CheckRunRequest(_message.Message):
     """File of the dataset, relative to the artifact root. Empty: rows are taken to
     be as long as the hyperparameters allow.
     """
+    eval_dataset_uri: _builtins.str
+    """File of the held-out dataset, relative to the artifact root. Empty: there is
+    none, or it is not known.
+    """
     def __init__(
         self,
         *,
@@ -1174,10 +1179,11 @@ class CheckRunRequest(_message.Message):
         method: _builtins.str = ...,
         hyperparameters_json: _builtins.str = ...,
         dataset_uri: _builtins.str = ...,
+        eval_dataset_uri: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_model", b"base_model", "dataset_uri", b"dataset_uri", "hyperparameters_json", b"hyperparameters_json", "method", b"method"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_model", b"base_model", "dataset_uri", b"dataset_uri", "eval_dataset_uri", b"eval_dataset_uri", "hyperparameters_json", b"hyperparameters_json", "method", b"method"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

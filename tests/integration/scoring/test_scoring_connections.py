@@ -44,6 +44,7 @@ from plaudit.errors import (
     UnauthenticatedError,
 )
 from plaudit.reward.v1 import reward_service_pb2 as pb
+from plaudit.reward.v1 import reward_service_pb2_grpc as pb_grpc
 from plaudit.rpc import status_of
 from plaudit.scoring import ProtocolCounters, RewardScorer
 from plaudit.types.scoring import Failed, FailureCode, Scored
@@ -476,6 +477,20 @@ def test_a_server_that_cannot_be_used_is_told_at_once(
         scorer.wait_ready(WAIT_SECONDS)
     for word in ["'judge'", *words]:
         assert word in caught.value.message
+
+
+@pytest.mark.parametrize("missing", ["GetServerInfo", "Score"])
+def test_a_method_that_the_server_lacks_is_named(
+    serve: Serve, make_scorer: MakeScorer, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    generated = getattr(pb_grpc.RewardServiceServicer, missing)
+    monkeypatch.setattr(ScriptedServer, missing, generated)
+    scorer = make_scorer(target(serve().address, server="judge"))
+    with pytest.raises(FailedPreconditionError) as caught:
+        scorer.wait_ready(WAIT_SECONDS)
+    told = caught.value.message
+    assert f"'judge' does not have {missing} of plaudit.reward.v1 (Method not implemented!)" in told
+    assert "check its address" in told
 
 
 def test_a_refused_configuration_names_the_field_of_the_job(serve: Serve, make_scorer: MakeScorer) -> None:

@@ -230,6 +230,32 @@ def test_full_frames_go_at_once_and_a_lone_completion_soon(serve: Serve, make_sc
     eventually(lambda: len(server.batches) == 4)  # nobody waits for it
 
 
+@pytest.mark.parametrize(
+    ("window", "limit", "expected"), [(1024, 0, 256), (400, 0, 100), (100, 0, 64), (1024, 90, 90)]
+)
+def test_frames_are_larger_where_many_wait_and_a_quarter_of_the_window_at_most(
+    serve: Serve, make_scorer: MakeScorer, window: int, limit: int, expected: int
+) -> None:
+    may_answer = threading.Event()
+
+    def held_up(batch: pb.Batch) -> Answers:
+        may_answer.wait(WAIT_SECONDS)
+        yield frame(length_results(batch))
+        yield done(length_results(batch))
+
+    server = serve(
+        each_batch(held_up, window=window), description=info(limits=pb.Limits(max_batch_completions=limit))
+    )
+    scorer = make_scorer(target(server.address))
+    ids = submit_all(scorer, [completion(i, "x") for i in range(3000)])
+    may_answer.set()
+    assert scorer.wait(ids, WAIT_SECONDS)
+    sizes = [len(completions_of(batch)) for batch in server.batches]
+    assert max(sizes) == expected
+    assert sum(sizes) == 3000
+    assert max(sizes[-2:]) <= max(64, expected // 2)  # the rest is not held in one piece
+
+
 def test_frames_are_split_by_bytes(serve: Serve, make_scorer: MakeScorer) -> None:
     server = serve()
     scorer = make_scorer(target(server.address))

@@ -9,7 +9,10 @@ from plaudit.scoring import ProtocolCounters
 
 
 def turns(*rates, wrong=0):
-    return [{"rate": rate, "cpu_microseconds": 10.0, "wrong": wrong} for rate in rates]
+    return [
+        {"rate": rate, "client_microseconds": 10.0, "server_microseconds": 5.0, "wrong": wrong}
+        for rate in rates
+    ]
 
 
 def test_ratios_are_taken_turn_by_turn():

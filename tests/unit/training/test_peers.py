@@ -130,4 +130,4 @@ def test_the_metric_counts_since_the_last_step(bench):
 
 def test_every_cause_has_its_words_and_its_counter():
     assert set(CAUSES) == set(ProtocolCounters.__slots__)
-    assert set(PROTOCOL_ERRORS) | {"rejected", "breaks", "resends", "retries"} == set(CAUSES)
+    assert set(PROTOCOL_ERRORS) | {"rejected", "breaks", "resends", "retries", "set_aside"} == set(CAUSES)
