@@ -128,6 +128,8 @@ def error_from_rpc(failure: grpc.RpcError, *, target: str = "") -> errors.Plaudi
         return errors.NotFoundError(message, field=field, reason=reason)
     if cls is errors.UnavailableError and reason is None and target:
         message = f"{target} cannot be reached ({message}); is it running?"
+    if cls is errors.DeadlineExceededError and reason is None and target:
+        message = f"{target} did not answer in time ({message}); it is busy or hangs, and may yet do it"
     if cls is errors.UnimplementedError and reason is None and target:
         message = f"{target} does not know this call; is it another service, or older than this client?"
     if cls is None:

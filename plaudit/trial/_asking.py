@@ -6,7 +6,7 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -32,6 +32,8 @@ _MOST_SINGLE: Final = 32
 _MOST_PADDED: Final = 32
 _MOST_EMPTY_ROWS: Final = 32
 _BATCH_COMPLETIONS: Final = 256
+_BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Of a batch with several completions: with its rows it stays below what a message holds."""
 _SHUFFLED_COMPLETIONS: Final = 7
 _TOGETHER: Final = 8
 _CALL_SECONDS: Final = 600.0
@@ -139,9 +141,26 @@ async def _in_batches(
     asker: Asker, asks: Sequence[Ask], size: int, batch_size: int | None = None
 ) -> list[Said]:
     said: list[Said] = []
-    for start in range(0, len(asks), size):
-        said += await asker.ask(asks[start : start + size], batch_size)
+    for batch in _batches(asks, size):
+        said += await asker.ask(batch, batch_size)
     return said
+
+
+def _batches(asks: Sequence[Ask], size: int) -> Iterator[list[Ask]]:
+    """Parts of at most `size` completions and of `_BATCH_BYTES`; one that has more goes alone."""
+    batch: list[Ask] = []
+    held_bytes = 0
+    for ask in asks:
+        needed_bytes = len(valid_text(ask.text).encode())
+        if not batch or batch[-1].row is not ask.row:
+            needed_bytes += prompt_message(ask.row.prompt).ByteSize()
+        if batch and (len(batch) == size or held_bytes + needed_bytes > _BATCH_BYTES):
+            yield batch
+            batch, held_bytes = [], 0
+        batch.append(ask)
+        held_bytes += needed_bytes
+    if batch:
+        yield batch
 
 
 def _some(values: Sequence[Value], most: int) -> Sequence[Value]:

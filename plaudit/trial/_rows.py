@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from plaudit.errors import FieldViolation, InvalidArgumentError
-from plaudit.scoring._convert import valid_text
+from plaudit.scoring._convert import prompt_message, valid_text
 from plaudit.types.scoring import ChatMessage, JsonValue, Prompt
 from plaudit.types.validation import json_fault, load_json, shown
 
 COMPLETION_COLUMNS: Final = ("completions", "completion")
 ANSWER_COLUMNS: Final = ("answer", "solution", "label", "target", "ground_truth")
+
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Of one completion with its prompt and columns."""
 
 _MOST_FAULTS: Final = 20
 _LONG_TEXT: Final = "the answer is the answer that is the answer. " * 100
@@ -105,6 +108,12 @@ def _row(number: int, line: str, columns: Sequence[str], *, needs_column: bool) 
     text = messages[0].content if isinstance(row["prompt"], str) else ""
     prompt = Prompt(f"row-{number}", messages, others, text)
     completions = tuple(_completions(row[found], found)) if found is not None else ()
+    longest = max((len(valid_text(text).encode()) for text in completions), default=0)
+    if prompt_message(prompt).ByteSize() + longest > MOST_BYTES:
+        raise ValueError(
+            f"takes more than {MOST_BYTES >> 20} MiB with its longest completion; a message to the reward "
+            "holds no more"
+        )
     return TrialRow(number, prompt, completions or _probes(prompt), are_probes=not completions)
 
 

@@ -15,6 +15,7 @@ from reward_service.rewards._beside import beside_the_loop
 from reward_service.rewards._comparison import Expected, number_of
 from reward_service.rewards._extraction import last_boxed, last_number, last_tagged
 from reward_service.rewards._patterns import MAX_PATTERN_LENGTH, compile_pattern
+from reward_service.rewards._special_tokens import tags_marks, turn_with_marks
 
 _SHOWN_LENGTH = 100
 
@@ -87,7 +88,7 @@ class ExactAnswerConfig(BaseModel):
         """
         match self.extract:
             case "tag":
-                return last_tagged(item.full_text, self.tag)
+                return last_tagged(turn_with_marks(item, tags_marks(self.tag)), self.tag)
             case "boxed":
                 return last_boxed(item.full_text)
             case "last_number":

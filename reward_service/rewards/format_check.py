@@ -14,6 +14,7 @@ from reward_service._reward import Answer, reward
 from reward_service.rewards._beside import beside_the_loop
 from reward_service.rewards._json_check import JsonCheck
 from reward_service.rewards._patterns import MAX_PATTERN_LENGTH, compile_pattern
+from reward_service.rewards._special_tokens import tags_marks, turn_with_marks
 
 _CONTENT = "an example"
 
@@ -102,6 +103,12 @@ class FormatCheckConfig(BaseModel):
         if self.json_schema is not None:
             self._json_check = _json_check(json.dumps(self.json_schema))
 
+    def turn_of(self, item: Item[Any]) -> str:
+        """What is looked at of a completion: tags also where they are special tokens of the model's."""
+        if self.pattern is not None or self.json_schema is not None:
+            return item.full_text
+        return turn_with_marks(item, tags_marks(*self.tags))
+
     def score(self, text: str, *, truncated: bool) -> Answer:
         """The reward of a whole turn of the assistant's."""
         if self._pattern is not None or self._json_check is not None:
@@ -150,7 +157,7 @@ async def format_check(items: list[Item[FormatCheckConfig]]) -> list[Answer]:
     return await beside_the_loop(
         items,
         lambda item: item.config.score(
-            item.full_text, truncated=item.completion.finish_reason is FinishReason.LENGTH
+            item.config.turn_of(item), truncated=item.completion.finish_reason is FinishReason.LENGTH
         ),
         costly=costly,
     )

@@ -36,6 +36,7 @@ from reward_service.rewards._math_text import (
     tidied_text,
     without_exponents,
 )
+from reward_service.rewards._special_tokens import tags_marks, turn_with_marks
 from reward_service.settings import MathSettings
 from reward_service.workers import Canary, WorkerDiedError, WorkerPool, WorkerTimeoutError
 
@@ -202,7 +203,9 @@ def _question(item: Item[MathAnswerConfig]) -> dict[str, str] | Scored:
     if config.extract == "auto":
         return {"text": item.text[-config.max_characters :]}
     answer = (
-        last_boxed(item.full_text) if config.extract == "boxed" else last_tagged(item.full_text, config.tag)
+        last_boxed(item.full_text)
+        if config.extract == "boxed"
+        else last_tagged(turn_with_marks(item, tags_marks(config.tag)), config.tag)
     )
     if answer is None:
         return Scored(0.0, explanation=f"no answer found by extract {config.extract}")

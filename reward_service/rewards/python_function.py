@@ -87,6 +87,12 @@ class PythonFunctionConfig(BaseModel):
         examples=[True],
     )
 
+    with_special_tokens: bool = Field(
+        default=False,
+        description="Whether completions hold special tokens, the one that ends the turn included.",
+        examples=[True],
+    )
+
     _program: Any = PrivateAttr(default=None)
 
     @field_validator("source")
@@ -108,6 +114,7 @@ class PythonFunctionConfig(BaseModel):
             batch_size=self.batch_size,
             timeout=self.timeout_seconds,
             with_prefill=self.with_prefill,
+            with_special_tokens=self.with_special_tokens,
         )
 
     @property

@@ -27,6 +27,7 @@ class Program:
     batch_size: int
     timeout: float
     with_prefill: bool
+    with_special_tokens: bool = False
 
     def load_request(self) -> bytes:
         """The frame that loads it."""
@@ -46,13 +47,19 @@ class Program:
             rows.append(
                 [
                     place,
-                    item.full_text if self.with_prefill else item.text,
+                    self._text(item),
                     item.completion.token_count,
                     item.completion.finish_reason is FinishReason.LENGTH,
                     item.step,
                 ]
             )
         return json.dumps({"size": self.batch_size, "prompts": prompts, "items": rows}).encode()
+
+    def _text(self, item: Item[Any]) -> str:
+        completion = item.completion
+        # It has no raw text where both are the same.
+        text = (self.with_special_tokens and completion.raw_text) or completion.text
+        return completion.prefill + text if self.with_prefill else text
 
 
 @dataclass(frozen=True, slots=True)
