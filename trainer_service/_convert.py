@@ -229,12 +229,13 @@ def check_request(request: pb.CheckRunRequest) -> AskedRun:
     violations: list[FieldViolation] = []
     if not request.base_model:
         violations.append(FieldViolation("base_model", "is missing; name a model"))
-    dataset_uri = request.dataset_uri or None
-    if dataset_uri is not None:
+    uris = {"dataset_uri": request.dataset_uri, "eval_dataset_uri": request.eval_dataset_uri}
+    for field, uri in uris.items():
         try:
-            check_artifact_path(dataset_uri)
+            if uri:
+                check_artifact_path(uri)
         except ValueError as error:
-            violations.append(FieldViolation("dataset_uri", f"{shown(dataset_uri)} is refused: {error}"))
+            violations.append(FieldViolation(field, f"{shown(uri)} is refused: {error}"))
     hyperparameters = None
     if request.method not in HYPERPARAMETERS:
         violations.append(
@@ -248,7 +249,9 @@ def check_request(request: pb.CheckRunRequest) -> AskedRun:
             violations.extend(violations_of(error, model, "hyperparameters_json"))
     if hyperparameters is None or violations:
         raise InvalidArgumentError(violations)
-    return AskedRun(request.base_model, hyperparameters, dataset_uri)
+    return AskedRun(
+        request.base_model, hyperparameters, request.dataset_uri or None, request.eval_dataset_uri or None
+    )
 
 
 def checked_message(checked: CheckedRun) -> pb.CheckRunResponse:

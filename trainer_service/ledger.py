@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from plaudit.errors import UnavailableError
+from plaudit.service import private_file
 
 CANCELLED_KEPT_SECONDS: Final = 24 * 3600.0
 """How long the cancel of a run is remembered, so that a StartRun that comes late starts nothing."""
@@ -35,6 +36,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
+        private_file(path)
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._execute("PRAGMA journal_mode=WAL")
         self._execute("PRAGMA synchronous=FULL")

@@ -13,7 +13,9 @@ from plaudit.types.memory import MemoryEstimate
 from plaudit.types.methods import Hyperparameters
 from plaudit.types.sft_hyperparameters import SftHyperparameters
 from plaudit.types.token_statistics import TokenStatistics
+from plaudit.types.validation import shown
 from trainer_service.capabilities import Capabilities
+from trainer_service.eval_rows import evaluated_rows
 from trainer_service.sizing import BrokenModelError, UnknownModelError, judge_memory, read_shape
 from trainer_service.sizing.prompt_lengths import longest_row_tokens
 from trainer_service.unsloth import FIELD as UNSLOTH_FIELD
@@ -22,11 +24,14 @@ from trainer_service.unsloth import UnslothEnvironment
 
 @dataclass(frozen=True, slots=True)
 class AskedRun:
-    """A run that is not started yet. `dataset_uri` is relative to the artifact root; None: not known."""
+    """A run that is not started yet. `dataset_uri` is relative to the artifact root; None: not known.
+    `eval_dataset_uri` is that of the held-out prompts; None: not known, or there are none.
+    """
 
     base_model: str
     hyperparameters: Hyperparameters
     dataset_uri: str | None
+    eval_dataset_uri: str | None = None
 
 
 class KnownCounts(Protocol):
@@ -62,6 +67,7 @@ async def check_run(
     """
     obstacles = list(_missing(asked.hyperparameters, capabilities))
     obstacles.extend(await _too_long(asked, counts))
+    obstacles.extend(await _too_long_held_out(asked, counts))
     if asked.hyperparameters.use_unsloth and (problem := await unsloth.obstacle()):
         obstacles.append(FieldViolation(UNSLOTH_FIELD, problem))
     try:
@@ -85,22 +91,55 @@ async def check_run(
 async def _too_long(asked: AskedRun, counts: KnownCounts) -> list[FieldViolation]:
     """Prompts that no shortening makes fit, where the dataset's tokens were counted."""
     h = asked.hyperparameters
-    if not isinstance(h, GrpoHyperparameters) or asked.dataset_uri is None:
+    if not isinstance(h, GrpoHyperparameters):
         return []
-    # A dataset's file is named by what is in it.
-    sha256 = PurePosixPath(asked.dataset_uri).stem
-    known = await counts.known(asked.base_model, sha256, h.max_prompt_length)
-    if known is None or known.first_too_long_row is None:
+    known = await _known_too_long(asked, asked.dataset_uri, h, counts)
+    if known is None:
         return []
-    others = f" and {known.too_long_count - 1} more" if known.too_long_count > 1 else ""
     return [
         FieldViolation(
             "hyperparameters.max_prompt_length",
-            f"{h.max_prompt_length} leaves no room for the prompt of row {known.first_too_long_row + 1}"
-            f"{others}: template and other turns alone are longer; {known.max}, the longest "
-            "prompt, would work",
+            f"{h.max_prompt_length} leaves no room for the prompt of {_rows(known)}: template and other "
+            f"turns alone are longer; {known.max}, the longest prompt, would work",
         )
     ]
+
+
+async def _too_long_held_out(asked: AskedRun, counts: KnownCounts) -> list[FieldViolation]:
+    """The same of the prompts that evaluations take. What is known of is the first such row: where it is not
+    taken, others may be all the same, and the run tells.
+    """
+    h = asked.hyperparameters
+    if not isinstance(h, GrpoHyperparameters):
+        return []
+    known = await _known_too_long(asked, asked.eval_dataset_uri, h, counts)
+    if known is None or known.first_too_long_row not in evaluated_rows(known.count, h.eval_max_prompts):
+        return []
+    return [
+        FieldViolation(
+            "hyperparameters.eval_dataset_id",
+            f"the prompt of {_rows(known)} of {shown(h.eval_dataset_id)} does not fit into max_prompt_length "
+            f"({h.max_prompt_length}): template and other turns alone are longer; shorten or leave out such "
+            f"rows, name another dataset, or set max_prompt_length to {known.max}, its longest prompt",
+        )
+    ]
+
+
+async def _known_too_long(
+    asked: AskedRun, uri: str | None, h: GrpoHyperparameters, counts: KnownCounts
+) -> TokenStatistics | None:
+    """What was counted of a dataset that has prompts which no shortening makes fit."""
+    if uri is None:
+        return None
+    # A dataset's file is named by what is in it.
+    known = await counts.known(asked.base_model, PurePosixPath(uri).stem, h.max_prompt_length)
+    return None if known is None or known.first_too_long_row is None else known
+
+
+def _rows(known: TokenStatistics) -> str:
+    assert known.first_too_long_row is not None
+    others = f" and {known.too_long_count - 1} more" if known.too_long_count > 1 else ""
+    return f"row {known.first_too_long_row + 1}{others}"
 
 
 def _missing(h: Hyperparameters, capabilities: Capabilities) -> list[FieldViolation]:

@@ -15,6 +15,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from plaudit.service import private_opener
 from plaudit.types.jobs import RunSpec
 from plaudit.types.statuses import RunState
 from trainer_service.journal import JournalWriter, RunStateChanged
@@ -84,7 +85,7 @@ class RunDirectories:
         staged = self._root / f"{_STAGED}{start.run_id}"
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir(mode=0o700)
-        with (staged / _START_FILE).open("xb") as file:
+        with open(staged / _START_FILE, "xb", opener=private_opener) as file:
             file.write(start.model_dump_json(indent=2).encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())

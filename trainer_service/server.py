@@ -39,7 +39,7 @@ async def running_service(settings: TrainerSettings, launcher: Launcher) -> Asyn
     the address is taken.
     """
     with DataDirectory(settings.state_dir) as state:
-        await asyncio.to_thread(lambda: settings.artifacts.mkdir(parents=True, exist_ok=True))
+        await asyncio.to_thread(lambda: settings.artifacts.mkdir(mode=0o700, parents=True, exist_ok=True))
         registry = await RunRegistry.open(
             state.path,
             launcher,

@@ -16,7 +16,7 @@ from pathlib import Path
 from gateway.access.tokens import TokenBook
 from gateway.store import STORE_FILE, Store
 from plaudit.errors import PlauditError
-from plaudit.service import unusable_folder
+from plaudit.service import private_folder, unusable_folder
 from plaudit.types.roles import Role
 
 
@@ -59,7 +59,7 @@ def main() -> int:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
     except OSError as error:
         raise unusable_folder(folder, error) from None
 

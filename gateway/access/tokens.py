@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -79,15 +79,21 @@ class TokenBook:
         return token
 
     async def create(
-        self, name: str, role: Role | None, *, expires_at: datetime | None = None
+        self,
+        name: str,
+        role: Role | None,
+        *,
+        expires_at: datetime | None = None,
+        known_violations: Sequence[FieldViolation] = (),
     ) -> tuple[StoredToken, str]:
-        """Makes a token; returns it with its secret, which is kept nowhere.
+        """Makes a token; returns it with its secret, which is kept nowhere. `known_violations` is what was
+        found wrong with the request already.
 
         Raises InvalidArgumentError, AlreadyExistsError (NAME_TAKEN), ResourceExhaustedError
         (TOO_MANY_TOKENS).
         """
         now = datetime.now(UTC)
-        violations = list(_violations(name, role, expires_at, now))
+        violations = [*_violations(name, role, expires_at, now), *known_violations]
         if violations or role is None:
             raise InvalidArgumentError(violations)
         secret = new_secret()

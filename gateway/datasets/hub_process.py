@@ -3,13 +3,14 @@
 A process of its own: the library is heavy, a download that hangs can be killed, and nothing of it runs in the
 gateway. It reads a HubRequest as JSON from stdin. The first line that it writes is a HubHeader, each other
 line a row. Where it fails, it writes why as the last line to stderr, and exits with status 3, or 4 where the
-hub cannot be reached.
+hub cannot be reached. Its memory is bounded: a file of a few hundred kB can unpack to gigabytes at once.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +20,8 @@ from typing import Any, Final
 
 FAILED: Final = 3
 UNREACHABLE: Final = 4
+MAX_MEMORY_BYTES: Final = 4 * 1000**3
+"""Most that the process may hold: the library takes 0.3 GB of it, and a page of Parquet up to 2 GB."""
 
 _UNREACHABLE_ERRORS: Final = frozenset(
     {"ConnectError", "ConnectTimeout", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ReadTimeout"}
@@ -52,6 +55,9 @@ class _UnreadableError(Exception):
 def main() -> int:
     """Reads, writes, and returns the exit status."""
     request = HubRequest(**json.load(sys.stdin))
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    bound = MAX_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MAX_MEMORY_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (bound, most))
     try:
         _write(request)
     except BrokenPipeError:
@@ -59,6 +65,12 @@ def main() -> int:
         return FAILED
     except _UnreadableError as error:
         sys.stderr.write(f"{error}\n")
+        return FAILED
+    except MemoryError:
+        sys.stderr.write(
+            f"it takes more than {bound / 1000**3:g} GB of memory to read a part of it; download it, and "
+            "upload it in smaller parts\n"
+        )
         return FAILED
     except Exception as error:
         # Whatever the library or the hub has to say is told, without a traceback.

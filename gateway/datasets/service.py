@@ -215,7 +215,10 @@ class DatasetService:
 
     def _make_folders(self) -> None:
         shutil.rmtree(self._incoming, ignore_errors=True)
-        self._incoming.mkdir(parents=True)
+        # A root that the operator has made, perhaps for several users, is left as it is.
+        self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.mkdir(exist_ok=True)
+        self._incoming.mkdir(mode=0o700)
 
 
 class DatasetUpload:

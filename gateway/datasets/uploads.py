@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import IO, Final, Self, TypeVar
 
 from plaudit.errors import ResourceExhaustedError
+from plaudit.service import private_opener
 
 MIN_FREE_BYTES: Final = 2 * 1000**3
 """Space that uploads leave free on the disk, for the checkpoints of what runs."""
@@ -45,7 +46,7 @@ class ReceivedFile:
         check_free_space(self.path.parent)
 
         def open_new() -> None:
-            self._file = self.path.open("xb")
+            self._file = open(self.path, "xb", opener=private_opener)  # noqa: SIM115  # left with the context
 
         try:
             await self.in_thread(open_new)

@@ -173,7 +173,7 @@ def unreadable(what: str, uri: str) -> Iterator[None]:
     """Within: a file that is not there or is damaged is an UnavailableError (reason ARTIFACT_UNREADABLE)."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, MissingColumnsError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, MissingColumnsError) as error:
         raise UnavailableError(
             f"{what} cannot be read from {uri} under the artifact root: {error}; restore the file, or list "
             "other steps",

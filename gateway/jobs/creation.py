@@ -19,6 +19,7 @@ from gateway.jobs.job import Job
 from gateway.jobs.ports import DatasetCatalog, RewardServerCatalog
 from gateway.jobs.requests import (
     NO_EFFECT,
+    NO_FUNCTION,
     JobRequest,
     clone_data,
     continued,
@@ -74,11 +75,20 @@ class JobCreation:
         self._on_change = on_change
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def create(self, data: object, *, request_id: str | None, validate_only: bool) -> Job:
+    async def create(
+        self,
+        data: object,
+        *,
+        request_id: str | None,
+        validate_only: bool,
+        known_violations: Sequence[FieldViolation] = (),
+    ) -> Job:
         """See JobService.create."""
         check_request_id(request_id)
-        request = read_job_request(data)
-        return await self._create_once(request, request.digest, request_id, validate_only=validate_only)
+        request = replace(read_job_request(data), spec_violations=tuple(known_violations))
+        # What is left of a request that is refused may be like another one, of the same id.
+        once = None if known_violations else request_id
+        return await self._create_once(request, request.digest, once, validate_only=validate_only)
 
     async def _create_once(
         self, request: JobRequest, digest: str, request_id: str | None, *, validate_only: bool
@@ -120,9 +130,9 @@ class JobCreation:
     async def _create(
         self, request: JobRequest, digest: str, request_id: str | None, *, validate_only: bool
     ) -> Job:
-        spec_data, notes = await self._resolved(request)
-        submission = await self._checked(request, spec_data)
-        check = await self._asked_of_trainers(request, submission)
+        spec_data, notes, missing = await self._resolved(request)
+        submission = await self._checked(request, spec_data, missing)
+        check = submission.check
         notes.extend(_notes_of(check))
         start, spec = submission.start, submission.spec
         if start is not None:
@@ -162,28 +172,31 @@ class JobCreation:
         self._on_change()
         return job
 
-    async def _resolved(self, request: JobRequest) -> tuple[object, list[LogLine]]:
-        """The spec's data with what the request takes from elsewhere, and what is to be told of it."""
+    async def _resolved(self, request: JobRequest) -> tuple[object, list[LogLine], Sequence[FieldViolation]]:
+        """The spec's data with what the request takes from elsewhere, what is to be told of it, and what is
+        not there.
+        """
         notes = [
             LogLine("info", f"{name} has no effect here: {NO_EFFECT[name]}", f'{{"field": "{name}"}}')
             for name in request.no_effect
         ]
         if any(request.function_ids):
-            return await self._with_functions(request), notes
+            spec_data, missing = await self._with_functions(request)
+            return spec_data, notes, missing
         source = inherited_from(request.spec_data)
         if source is None or request.names_rewards or request.violations:
-            return request.spec_data, notes
+            return request.spec_data, notes, ()
         async with self._store.snapshot() as session:
             record = await session.jobs.find(source)
         if record is None or not record.job.spec.rewards:
-            return request.spec_data, notes
+            return request.spec_data, notes, ()
         assert isinstance(request.spec_data, Mapping)
         notes.append(LogLine("info", f"the rewards are those of {source}, which this job starts from"))
-        return continued(request.spec_data, record.job.spec.model_dump(mode="json")), notes
+        return continued(request.spec_data, record.job.spec.model_dump(mode="json")), notes, ()
 
-    async def _with_functions(self, request: JobRequest) -> object:
-        """The spec's data with the sources of the uploaded functions. Raises NotFoundError, or
-        InvalidArgumentError where more is wrong.
+    async def _with_functions(self, request: JobRequest) -> tuple[object, Sequence[FieldViolation]]:
+        """The spec's data with the sources of the uploaded functions, and those that are not there, for which
+        one stands that does nothing, so that the rest of the job can be checked.
         """
         found: list[tuple[str, Mapping[str, Any]] | None] = []
         missing: list[FieldViolation] = []
@@ -198,41 +211,41 @@ class JobCreation:
                             "functions to see their ids",
                         )
                     )
+                    found.append(("reward", {"source": NO_FUNCTION}))
                     continue
                 config = {"source": function.source, "filename": function.filename, "format": function.format}
                 found.append((function.name, config))
-        if not missing:
-            return with_functions(request.spec_data, found)
-        if request.violations:
-            raise request.refusal(missing)
-        lines = "\n".join(f"{violation.field}: {violation.message}" for violation in missing)
-        raise NotFoundError(lines, field=missing[0].field)
+        return with_functions(request.spec_data, found), missing
 
-    async def _checked(self, request: JobRequest, spec_data: object) -> Submission:
+    async def _checked(
+        self, request: JobRequest, spec_data: object, missing: Sequence[FieldViolation]
+    ) -> Submission:
+        """The checked job; `missing` is what the request names and is not there. Raises InvalidArgumentError
+        with everything, or NotFoundError where nothing is wrong but what is not there.
+        """
+        lines = [f"{violation.field}: {violation.message}" for violation in missing]
         try:
             submission = await check_submission(
-                spec_data, self._datasets, self._reward_servers, self._checkpoints
+                spec_data,
+                self._datasets,
+                self._reward_servers,
+                self._checkpoints,
+                self._job_checks,
+                request.spec_violations,
             )
         except InvalidArgumentError as error:
-            raise request.refusal(error.violations) from None
+            raise request.refusal([*error.violations, *missing]) from None
         except NotFoundError as error:
             if request.violations:
-                raise request.refusal([FieldViolation(error.field, error.message)]) from None
-            raise request.not_found(error) from None
+                told = FieldViolation(error.field, error.message)
+                raise request.refusal([told, *missing]) from None
+            named = request.not_found(error)
+            raise NotFoundError("\n".join([named.message, *lines]), field=named.field) from None
         if request.violations:
-            raise request.refusal([])
+            raise request.refusal(missing)
+        if missing:
+            raise NotFoundError("\n".join(lines), field=missing[0].field)
         return submission
-
-    async def _asked_of_trainers(self, request: JobRequest, submission: Submission) -> JobCheck:
-        """What trainers say of a job in which nothing else is wrong. Raises InvalidArgumentError."""
-        dataset = await self._datasets.find(submission.dataset_id)
-        if dataset is None:
-            # It was deleted just now, which is told where the job is stored.
-            return JobCheck()
-        check = await self._job_checks.check_job(submission.spec, dataset)
-        if check.violations:
-            raise request.refusal(check.violations)
-        return check
 
     @contextlib.asynccontextmanager
     async def _one_at_a_time(self, request_id: str | None) -> AsyncIterator[None]:

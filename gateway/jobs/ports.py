@@ -44,6 +44,10 @@ class ServerDescription:
     incompatible: str = ""
     warnings: tuple[str, ...] = ()
 
+    def can_run(self, reward: str) -> bool:
+        """Whether the server answers, and offers a reward of this name that jobs can use."""
+        return self.reachable and any(offer.name == reward and not offer.problem for offer in self.rewards)
+
 
 @dataclass(frozen=True, slots=True)
 class AskedReward:

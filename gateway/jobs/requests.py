@@ -23,6 +23,8 @@ BUILTIN_SERVER: Final = "builtin"
 """Name of the reward server that runs functions."""
 FUNCTION_REWARD: Final = "python_function"
 """Its reward that does."""
+NO_FUNCTION: Final = "def reward(completions, **columns):\n    return [None for _ in completions]\n"
+"""Stands for a function that is not there."""
 MAX_SOURCES: Final = 8
 MAX_SOURCE_BYTES: Final = 256 * 1024
 
@@ -60,6 +62,7 @@ class JobRequest:
     `spec_data` are the fields of TrainingJobSpec, unchecked. `reward_fields` are the fields of the request in
     which the rewards stand, in order, where they are not in `rewards`; `function_ids` the uploaded functions
     that are asked for, None where a reward is none. `no_effect` names the fields without effect.
+    `violations` are by fields of the request, `spec_violations` by those of its spec.
     """
 
     spec_data: object
@@ -69,6 +72,7 @@ class JobRequest:
     gpu_requested: RequestedGpu | None = None
     no_effect: tuple[str, ...] = ()
     violations: Sequence[FieldViolation] = ()
+    spec_violations: Sequence[FieldViolation] = ()
 
     @property
     def names_rewards(self) -> bool:

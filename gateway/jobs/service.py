@@ -19,7 +19,7 @@ from gateway.jobs.transitions import JobEvent
 from gateway.pages import Page, page_size
 from gateway.store import Session, Store
 from gateway.store.jobs import JobRecord
-from plaudit.errors import InvalidArgumentError
+from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.types.statuses import JobStatus
 from plaudit.types.validation import shown
 
@@ -61,19 +61,27 @@ class JobService:
         self._on_change = on_change
 
     async def create(
-        self, data: object, *, request_id: str | None = None, validate_only: bool = False
+        self,
+        data: object,
+        *,
+        request_id: str | None = None,
+        validate_only: bool = False,
+        known_violations: Sequence[FieldViolation] = (),
     ) -> Job:
         """Queues a job of JSON-like data: the fields of plaudit.types.jobs.TrainingJobSpec, and those of
         `gateway.jobs.requests`.
 
         Repeated with the same `request_id` within 24 hours it returns the first job. With `validate_only`
-        nothing is stored, and the job has the id "".
+        nothing is stored, and the job has the id "". `known_violations` is what was found wrong already, by
+        fields of the spec.
 
         Raises InvalidArgumentError with everything that is wrong at once, NotFoundError where nothing is
         wrong but that the dataset, a reward server, a reward function or the job to start from is not known,
         FailedPreconditionError (reason REQUEST_ID_REUSED) where the request id belongs to another spec.
         """
-        return await self._creation.create(data, request_id=request_id, validate_only=validate_only)
+        return await self._creation.create(
+            data, request_id=request_id, validate_only=validate_only, known_violations=known_violations
+        )
 
     async def clone(
         self, job_id: str, overrides: object, *, request_id: str | None = None, validate_only: bool = False

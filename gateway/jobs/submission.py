@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from gateway.jobs.ports import (
-    AskedReward,
-    CheckpointCatalog,
-    DatasetCatalog,
-    OfferedReward,
-    RewardServerCatalog,
-    ServerDescription,
-)
+from pydantic import ValidationError
+
+from gateway.jobs.ports import CheckpointCatalog, DatasetCatalog, RewardServerCatalog
 from gateway.jobs.resume_from import CheckedStart, Start, check_start
-from gateway.rewards.config_schema import config_violations
+from gateway.jobs.reward_checks import EVAL_DATASET, ReadDataset, check_rewards, text_in
+from gateway.jobs.trainer_questions import AskedJob, JobCheck, JobChecks
 from gateway.store.datasets import StoredDataset
-from gateway.store.reward_servers import RegisteredRewardServer
 from plaudit.errors import FieldViolation, InvalidArgumentError, NotFoundError
 from plaudit.types.hyperparameters import GrpoHyperparameters
-from plaudit.types.jobs import RewardBinding, TrainingJobSpec
+from plaudit.types.jobs import TrainingJobSpec
+from plaudit.types.methods import HYPERPARAMETERS
 from plaudit.types.sft_hyperparameters import SftHyperparameters
 from plaudit.types.validation import check_job_spec, shown
-
-PROMPT_COLUMN: Final = "prompt"
-EVAL_DATASET: Final = "hyperparameters.eval_dataset_id"
-_NAMES_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +27,7 @@ class Submission:
     """A job that may be queued; the ids are what the names in the spec stand for now.
 
     `start` is what resume_from stands for now, None where the base model is the start; `eval_dataset_id` is
-    None where the job is not evaluated.
+    None where the job is not evaluated. `check` is what trainers say of it.
     """
 
     spec: TrainingJobSpec
@@ -44,24 +35,7 @@ class Submission:
     reward_server_ids: tuple[str, ...]
     start: Start | None = None
     eval_dataset_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadDataset:
-    """A dataset whose columns rewards read; `of_evaluations`: it holds the held-out prompts."""
-
-    dataset: StoredDataset
-    of_evaluations: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Reward:
-    """A reward of the request, as far as it is well-formed."""
-
-    field: str
-    server: str | None
-    name: str | None
-    config: Mapping[str, Any] | None
+    check: JobCheck = field(default_factory=JobCheck)
 
 
 async def check_submission(
@@ -69,14 +43,17 @@ async def check_submission(
     datasets: DatasetCatalog,
     servers: RewardServerCatalog,
     checkpoints: CheckpointCatalog,
+    job_checks: JobChecks,
+    known_violations: Sequence[FieldViolation] = (),
 ) -> Submission:
-    """Checks JSON-like data in full, however much of it is wrong.
+    """Checks JSON-like data in full, however much of it is wrong; `known_violations` was found already.
 
     Raises InvalidArgumentError with everything that is wrong, or NotFoundError where nothing is but that the
     dataset, a reward server or the job of resume_from is not known. A reward server that does not answer now
     is taken as it is.
     """
-    spec, violations = check_job_spec(data)
+    spec, found = check_job_spec(data)
+    violations = [*known_violations, *found]
     wrong = {violation.field for violation in violations}
     request: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
     missing: list[FieldViolation] = []
@@ -91,8 +68,8 @@ async def check_submission(
     if eval_dataset is not None:
         violations.extend(_wrong_method(request, wrong, eval_dataset, EVAL_DATASET))
     start = CheckedStart()
-    if "resume_from" not in wrong and (source := _text(request, "resume_from")) is not None:
-        base_model = _text(request, "base_model") if "base_model" not in wrong else None
+    if "resume_from" not in wrong and (source := text_in(request, "resume_from")) is not None:
+        base_model = text_in(request, "base_model") if "base_model" not in wrong else None
         start = await check_start(source, base_model, checkpoints)
         violations.extend(start.violations)
         missing.extend(start.missing)
@@ -102,6 +79,8 @@ async def check_submission(
     checked = await check_rewards(request.get("rewards"), violations, read, servers)
     violations.extend(checked.violations)
     missing.extend(checked.missing)
+    check = await _asked_of_trainers(request, violations, dataset, eval_dataset, job_checks)
+    violations.extend(check.violations)
 
     if violations:
         raise InvalidArgumentError([*violations, *missing])
@@ -115,7 +94,36 @@ async def check_submission(
         checked.server_ids(spec.rewards),
         start.start,
         eval_dataset.id if eval_dataset is not None else None,
+        check,
     )
+
+
+async def _asked_of_trainers(
+    request: Mapping[str, Any],
+    violations: Sequence[FieldViolation],
+    dataset: StoredDataset | None,
+    eval_dataset: StoredDataset | None,
+    job_checks: JobChecks,
+) -> JobCheck:
+    """What trainers say of the job as far as it can be read; `violations` is what is wrong with it."""
+    wrong = {violation.field for violation in violations}
+    model, method = text_in(request, "base_model"), request.get("method", "grpo")
+    given = request.get("hyperparameters", {})
+    if model is None or method not in HYPERPARAMETERS or wrong & {"base_model", "method", "hyperparameters"}:
+        return JobCheck()
+    if not isinstance(given, Mapping):
+        return JobCheck()
+    right = {name: value for name, value in given.items() if f"hyperparameters.{name}" not in wrong}
+    try:
+        hyperparameters = HYPERPARAMETERS[method].model_validate_json(json.dumps(right))
+    except (ValidationError, TypeError, ValueError):
+        # What is wrong with them was found to be so at another place.
+        return JobCheck()
+    check = await job_checks.check_job(AskedJob(model, method, hyperparameters, dataset, eval_dataset))
+    if len(right) == len(given):
+        return check
+    # With others, all but the model itself may be judged otherwise.
+    return JobCheck(violations=tuple(v for v in check.violations if v.field == "base_model"))
 
 
 async def _find_dataset(
@@ -128,7 +136,7 @@ async def _find_dataset(
     """The dataset that a field of the request names; one that is not there is noted as missing."""
     holder, _, name = field.rpartition(".")
     given = request.get(holder, {}) if holder else request
-    asked = _text(given, name) if isinstance(given, Mapping) and field not in wrong else None
+    asked = text_in(given, name) if isinstance(given, Mapping) and field not in wrong else None
     dataset = await datasets.find(asked) if asked else None
     if asked and dataset is None:
         missing.append(
@@ -140,118 +148,9 @@ async def _find_dataset(
     return dataset
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedRewards:
-    """What came of checking a request's rewards. `servers` are those found, by the names that it uses."""
-
-    servers: Mapping[str, RegisteredRewardServer | None]
-    violations: Sequence[FieldViolation]
-    missing: Sequence[FieldViolation]
-
-    def server_ids(self, bindings: Sequence[RewardBinding]) -> tuple[str, ...]:
-        """Ids of the servers of these rewards, in their order."""
-        return tuple(server.id for b in bindings if (server := self.servers[b.server]) is not None)
-
-
 def not_found(missing: Sequence[FieldViolation]) -> NotFoundError:
     """The error where nothing is wrong but that these are not known."""
     return NotFoundError("\n".join(f"{m.field}: {m.message}" for m in missing), field=missing[0].field)
-
-
-async def check_rewards(
-    asked: object,
-    known_violations: Sequence[FieldViolation],
-    datasets: Sequence[ReadDataset],
-    servers: RewardServerCatalog,
-) -> CheckedRewards:
-    """Checks the `rewards` of a request, however much of them is wrong, against their servers.
-
-    `known_violations` is what was found already. `datasets` are those whose columns the rewards read, as far
-    as they are known.
-    """
-    wrong = {violation.field for violation in known_violations}
-    violations: list[FieldViolation] = []
-    rewards = list(_well_formed(asked, wrong))
-    names = list(dict.fromkeys(reward.server for reward in rewards if reward.server is not None))
-    found = dict(zip(names, await asyncio.gather(*(servers.find(name) for name in names)), strict=True))
-    missing = [
-        FieldViolation(
-            f"{reward.field}.server",
-            f"there is no reward server {shown(reward.server)}; register it, or list the reward servers to "
-            "see their names",
-        )
-        for reward in rewards
-        if reward.server is not None and found[reward.server] is None
-    ]
-    described = await _describe(servers, found)
-    for reward in rewards:
-        server = found.get(reward.server) if reward.server is not None else None
-        if server is not None:
-            violations.extend(_wrong_reward(reward, server, described[server.id], datasets))
-    so_far = [*known_violations, *violations]
-    violations.extend(await _told_by_servers(servers, found, described, rewards, so_far, datasets))
-    return CheckedRewards(found, violations, missing)
-
-
-async def _describe(
-    servers: RewardServerCatalog, found: Mapping[str, RegisteredRewardServer | None]
-) -> Mapping[str, ServerDescription]:
-    distinct = {server.id: server for server in found.values() if server is not None}
-    descriptions = await asyncio.gather(*(servers.describe(server) for server in distinct.values()))
-    return dict(zip(distinct, descriptions, strict=True))
-
-
-async def _told_by_servers(
-    servers: RewardServerCatalog,
-    found: Mapping[str, RegisteredRewardServer | None],
-    described: Mapping[str, ServerDescription],
-    rewards: Sequence[_Reward],
-    violations: Sequence[FieldViolation],
-    datasets: Sequence[ReadDataset],
-) -> list[FieldViolation]:
-    """What the servers themselves say of configurations in which nothing is wrong so far."""
-    wrong = tuple(violation.field for violation in violations)
-    asked: dict[str, list[AskedReward]] = {}
-    for reward in rewards:
-        server = found.get(reward.server) if reward.server is not None else None
-        if server is None or reward.name is None or reward.config is None:
-            continue
-        if described[server.id].reachable and not any(_is_below(field, reward.field) for field in wrong):
-            asked.setdefault(server.id, []).append(AskedReward(reward.field, reward.name, reward.config))
-    by_id = {server.id: server for server in found.values() if server is not None}
-    answers = await asyncio.gather(
-        *(servers.check_configs(by_id[server_id], of_server) for server_id, of_server in asked.items())
-    )
-    told = [violation for answer in answers for violation in answer.refused]
-    told.extend(
-        FieldViolation(f"{reward.field}.reward", _lacked(column, reward.name, dataset))
-        for answer, of_server in zip(answers, asked.values(), strict=True)
-        for reward in of_server
-        for column in answer.required_columns.get(reward.field, ())
-        for dataset in datasets
-        if not _has(dataset, column)
-    )
-    return told
-
-
-def _is_below(field: str, parent: str) -> bool:
-    return field == parent or field.startswith(f"{parent}.")
-
-
-def _well_formed(rewards: object, wrong: set[str]) -> Iterator[_Reward]:
-    if not isinstance(rewards, list | tuple):
-        return
-    for index, reward in enumerate(rewards):
-        if not isinstance(reward, Mapping):
-            continue
-        field = f"rewards[{index}]"
-        config = reward.get("config", {})
-        yield _Reward(
-            field,
-            _text(reward, "server") if f"{field}.server" not in wrong else None,
-            _text(reward, "reward") if f"{field}.reward" not in wrong else None,
-            config if isinstance(config, Mapping) else None,
-        )
 
 
 def _wrong_method(
@@ -301,92 +200,3 @@ def _too_few_examples(given: object, wrong: set[str], dataset: StoredDataset) ->
             f"{size} takes {size} examples a step, and dataset {shown(dataset.name)} has "
             f"{dataset.row_count}; {dataset.row_count} would work",
         )
-
-
-def _wrong_reward(
-    reward: _Reward,
-    server: RegisteredRewardServer,
-    description: ServerDescription,
-    datasets: Sequence[ReadDataset],
-) -> Iterator[FieldViolation]:
-    if description.incompatible:
-        yield FieldViolation(
-            f"{reward.field}.server",
-            f"reward server {server.name} can not be used: {description.incompatible}",
-        )
-    if reward.name is None or not description.reachable:
-        return
-    offered = {offer.name: offer for offer in description.rewards}
-    offer = offered.get(reward.name)
-    if offer is None:
-        yield FieldViolation(
-            f"{reward.field}.reward",
-            f"reward server {server.name} has no reward {shown(reward.name)}; it has "
-            f"{_names(offered, near=reward.name)}",
-        )
-        return
-    if offer.problem:
-        yield FieldViolation(f"{reward.field}.reward", f"{shown(reward.name)}: {offer.problem}")
-    if reward.config is None:
-        return
-    wrong_config = config_violations(offer.config_schema, reward.config, f"{reward.field}.config")
-    yield from wrong_config
-    for dataset in () if wrong_config else datasets:
-        yield from _missing_columns(reward, offer, reward.config, dataset)
-
-
-def _missing_columns(
-    reward: _Reward, offer: OfferedReward, config: Mapping[str, Any], dataset: ReadDataset
-) -> Iterator[FieldViolation]:
-    choices = _column_choices(offer)
-    for column in offer.required_columns:
-        choice = choices.get(column)
-        needed = config.get(choice, column) if choice else column
-        if not isinstance(needed, str) or _has(dataset, needed):
-            continue
-        field = f"{reward.field}.config.{choice}" if choice in config else f"{reward.field}.reward"
-        way_out = f"; name another in config.{choice}" if choice and choice not in config else ""
-        yield FieldViolation(field, _lacked(needed, offer.name, dataset) + way_out)
-
-
-def _has(read: ReadDataset, column: str) -> bool:
-    return column in read.dataset.columns or column == PROMPT_COLUMN
-
-
-def _lacked(column: str, reward: str, read: ReadDataset) -> str:
-    what = f"held-out dataset ({EVAL_DATASET})" if read.of_evaluations else "dataset"
-    return (
-        f"{shown(column)}: {reward} needs this column, and {what} {shown(read.dataset.name)} lacks it; it "
-        f"has {_names(read.dataset.columns, near=column)}"
-    )
-
-
-def _column_choices(offer: OfferedReward) -> Mapping[str, str]:
-    """Required columns that the configuration can rename, with the property that does.
-
-    It is one that is called `column`, or ends in `_column`, and has the required column as its default.
-    """
-    properties = (offer.config_schema or {}).get("properties", {})
-    return {
-        schema["default"]: name
-        for name, schema in (properties.items() if isinstance(properties, Mapping) else ())
-        if (name == "column" or name.endswith("_column"))
-        and isinstance(schema, Mapping)
-        and schema.get("default") in offer.required_columns
-    }
-
-
-def _names(names: Iterable[str], *, near: str) -> str:
-    """The names, nearest first, as many as one reads."""
-    known: Sequence[str] = list(names)
-    if not known:
-        return "none"
-    close = difflib.get_close_matches(near, known, n=3)
-    ordered = [*close, *(name for name in known if name not in close)]
-    more = len(ordered) - _NAMES_SHOWN
-    return ", ".join(ordered[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _text(data: Mapping[str, Any], name: str) -> str | None:
-    value = data.get(name)
-    return value if isinstance(value, str) and value else None

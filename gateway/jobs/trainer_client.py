@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from datetime import UTC
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
@@ -35,12 +34,18 @@ from gateway.jobs.journal import (
 from gateway.jobs.trainer_access import TrainerDoor, dial, endpoint_of, open_door
 from gateway.models.model import Model, ModelFile, ModelKind
 from gateway.store.datasets import StoredDataset
-from plaudit.errors import FieldViolation, PlauditError, UnauthenticatedError, UnavailableError
-from plaudit.rpc import error_from_rpc
+from plaudit.errors import (
+    FieldViolation,
+    InternalError,
+    PlauditError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from plaudit.rpc import error_from_rpc, time_of
 from plaudit.trainer.v1 import trainer_service_pb2 as pb
 from plaudit.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
-from plaudit.types.jobs import TrainingJobSpec
 from plaudit.types.memory import MemoryEstimate
+from plaudit.types.methods import Hyperparameters
 from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import ErrorCode, RunState
 from plaudit.types.token_statistics import TokenStatistics
@@ -49,6 +54,9 @@ if TYPE_CHECKING:
     from plaudit.trainer.v1.trainer_service_pb2_grpc import TrainerServiceAsyncStub
 
 Answer = TypeVar("Answer")
+
+UNREADABLE_JOURNAL: Final = "JOURNAL_UNREADABLE"
+"""Reason of the error where an entry makes no sense."""
 
 _CALL_SECONDS: Final = 5.0
 # These wait for processes: a new one, and the old one of the same job; or one that is about to leave.
@@ -148,16 +156,25 @@ class TrainerClient:
             case _:
                 return ExportProgress(detail=answer.status_detail)
 
-    async def check_run(self, spec: TrainingJobSpec, dataset_uri: str) -> CheckedRun:
-        """What stands against a run of this job there."""
+    async def check_run(
+        self,
+        base_model: str,
+        method: str,
+        hyperparameters: Hyperparameters,
+        *,
+        dataset_uri: str,
+        eval_dataset_uri: str,
+    ) -> CheckedRun:
+        """What stands against a run of such a job there. A file "" is not known, or there is none."""
         request = pb.CheckRunRequest(
-            base_model=spec.base_model,
-            method=spec.method,
-            hyperparameters_json=spec.hyperparameters.model_dump_json(),
+            base_model=base_model,
+            method=method,
+            hyperparameters_json=hyperparameters.model_dump_json(),
             dataset_uri=dataset_uri,
+            eval_dataset_uri=eval_dataset_uri,
         )
         # To import unsloth takes a while, once.
-        seconds = _UNSLOTH_SECONDS if spec.hyperparameters.use_unsloth else _CALL_SECONDS
+        seconds = _UNSLOTH_SECONDS if hyperparameters.use_unsloth else _CALL_SECONDS
         answer = await self._call(lambda stub: stub.CheckRun, request, seconds)
         return CheckedRun(
             _estimate(answer.estimate_json),
@@ -190,7 +207,8 @@ class TrainerClient:
         """The run's journal beyond `after_sequence`; ends after the terminal entry.
 
         Has no deadline of its own: a run may be quiet for as long as it likes, keepalive notices a dead
-        trainer, and whoever follows also polls it.
+        trainer, and whoever follows also polls it. Raises InternalError (UNREADABLE_JOURNAL) at an entry that
+        makes no sense.
         """
         request = pb.StreamRunEventsRequest(run_id=run_id, after_sequence=after_sequence)
         call = self._stub.StreamRunEvents(request, metadata=self._metadata)
@@ -249,7 +267,14 @@ def _reported(run: pb.Run) -> ReportedRun:
 
 
 def _entry(entry: pb.StreamRunEventsResponse) -> JournalEntry:
-    return JournalEntry(entry.sequence, entry.event_time.ToDatetime(tzinfo=UTC), _event(entry))
+    time = time_of(entry.event_time)
+    if time is None:
+        raise InternalError(
+            f"entry {entry.sequence} of the trainer's journal has {entry.event_time.seconds} s since 1970 as "
+            "its time, which is none",
+            reason=UNREADABLE_JOURNAL,
+        )
+    return JournalEntry(entry.sequence, time, _event(entry))
 
 
 def _event(entry: pb.StreamRunEventsResponse) -> JournalEvent:

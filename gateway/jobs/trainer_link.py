@@ -25,13 +25,14 @@ from gateway.jobs.journal import ReportedRun, TrainerInfo
 from gateway.jobs.leases import Leases
 from gateway.jobs.scheduler import TrainerPlaces
 from gateway.jobs.trainer_access import TrainerDoor, open_door
-from gateway.jobs.trainer_client import TrainerClient
+from gateway.jobs.trainer_client import UNREADABLE_JOURNAL, TrainerClient
 from gateway.store import Store
 from gateway.store.jobs import JobRecord
 from gateway.store.runs import RunPhase, RunRecord
 from plaudit.errors import (
     DeadlineExceededError,
     FailedPreconditionError,
+    InternalError,
     InvalidArgumentError,
     NotFoundError,
     OutOfRangeError,
@@ -257,6 +258,10 @@ class TrainerLink:
                     if run.phase is RunPhase.ENDED:
                         self.wake()
                         return
+        except InternalError as error:
+            if error.reason == UNREADABLE_JOURNAL:
+                await self._troubles.note(run, error)
+            raise
         except NotFoundError:
             return  # the next poll does not list the run, and draws the conclusion
         except OutOfRangeError as error:

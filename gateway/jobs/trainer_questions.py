@@ -13,10 +13,23 @@ from gateway.jobs.trainer_access import TrainerDoor, open_door
 from gateway.jobs.trainer_client import TrainerClient
 from gateway.store.datasets import StoredDataset
 from plaudit.errors import FieldViolation, PlauditError, UnavailableError, UnimplementedError
-from plaudit.types.jobs import TrainingJobSpec
 from plaudit.types.memory import MemoryEstimate
+from plaudit.types.methods import Hyperparameters
 
 _PAUSE_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class AskedJob:
+    """A job that is not queued yet, as far as trainers judge it. A dataset is None where it is not known,
+    that of evaluations also where there are none.
+    """
+
+    base_model: str
+    method: str
+    hyperparameters: Hyperparameters
+    dataset: StoredDataset | None = None
+    eval_dataset: StoredDataset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +50,14 @@ class JobCheck:
 class JobChecks(Protocol):
     """Who can say whether a job would run."""
 
-    async def check_job(self, spec: TrainingJobSpec, dataset: StoredDataset) -> JobCheck:
+    async def check_job(self, asked: AskedJob) -> JobCheck:
         """Takes a bounded time, and never raises for trainers that are away."""
 
 
 class NoTrainers:
     """For a gateway without trainers: nothing is known."""
 
-    async def check_job(self, spec: TrainingJobSpec, dataset: StoredDataset) -> JobCheck:
+    async def check_job(self, asked: AskedJob) -> JobCheck:
         """See JobChecks."""
         return JobCheck()
 
@@ -65,9 +78,9 @@ class TrainerQuestions:
             for client in self._clients:
                 await client.close()
 
-    async def check_job(self, spec: TrainingJobSpec, dataset: StoredDataset) -> JobCheck:
+    async def check_job(self, asked: AskedJob) -> JobCheck:
         """See JobChecks. A job is refused where every trainer answers that it would fail there."""
-        answers = await asyncio.gather(*(self._check(client, spec, dataset) for client in self._clients))
+        answers = await asyncio.gather(*(self._check(client, asked) for client in self._clients))
         told = {
             client.address: answer
             for client, answer in zip(self._clients, answers, strict=True)
@@ -105,11 +118,15 @@ class TrainerQuestions:
                 return count
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _check(
-        self, client: TrainerClient, spec: TrainingJobSpec, dataset: StoredDataset
-    ) -> CheckedRun | str:
+    async def _check(self, client: TrainerClient, asked: AskedJob) -> CheckedRun | str:
         try:
-            return await client.check_run(spec, dataset.uri)
+            return await client.check_run(
+                asked.base_model,
+                asked.method,
+                asked.hyperparameters,
+                dataset_uri="" if asked.dataset is None else asked.dataset.uri,
+                eval_dataset_uri="" if asked.eval_dataset is None else asked.eval_dataset.uri,
+            )
         except UnimplementedError:
             return f"trainer {client.address} does not reckon"
         except PlauditError as error:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from gateway.events import LogLine
 from gateway.models.artifact_files import open_below
 from gateway.models.checkpoints import CheckpointCatalog, require_job
 from gateway.models.exporter import Exporter
@@ -81,6 +82,37 @@ class ModelService:
 
         Raises FailedPreconditionError (STATUS_FORBIDS, MODEL_UNAVAILABLE), which says what to do instead.
         """
+        model = await self._final_of(job_id)
+        if model is None:
+            raise FailedPreconditionError(
+                f"job {job_id} has no model: it was deleted, or never exported; export a checkpoint "
+                f"(plaudit model export {job_id})",
+                reason="MODEL_UNAVAILABLE",
+            )
+        return require_available(model)
+
+    async def save(self, job_id: str, *, form: ModelForm, name: str) -> Model:
+        """The model of a completed job as clients of the dialect ask for it: a job has it by itself, so that
+        nothing is made but where it was deleted, or where only the adapters are asked for.
+
+        It goes by the output name of its job; that another `name` has no effect is told in the job's events.
+        Raises FailedPreconditionError (STATUS_FORBIDS), and what `export` raises.
+        """
+        model = await self._final_of(job_id)
+        if model is None or model.form != form or model.status is ModelStatus.UNAVAILABLE:
+            model = await self.export(job_id, form=form)
+        if name not in ("", model.name):
+            line = LogLine(
+                "info",
+                f"model {model.id} is called {model.name}, as its job's output: {shown(name)} has no effect",
+            )
+            async with self._store.transaction() as session:
+                record = await require_job(session, job_id)
+                await session.events.append(record.key, job_id, line, datetime.now(UTC))
+        return model
+
+    async def _final_of(self, job_id: str) -> Model | None:
+        """The model of a completed job's last checkpoint, or None. Raises FailedPreconditionError."""
         async with self._store.snapshot() as session:
             record = await require_job(session, job_id)
             model = await session.models.final_of(record.key)
@@ -90,13 +122,7 @@ class ModelService:
                 "can be listed and downloaded until then",
                 reason="STATUS_FORBIDS",
             )
-        if model is None:
-            raise FailedPreconditionError(
-                f"job {job_id} has no model: it was deleted, or never exported; export a checkpoint "
-                f"(plaudit model export {job_id})",
-                reason="MODEL_UNAVAILABLE",
-            )
-        return require_available(model)
+        return model
 
     async def export(self, checkpoint: str, *, form: str = "", dtype: str = "") -> Model:
         """Begins the export of a checkpoint, "job_...@120", or of a job's newest; returns before it is done.

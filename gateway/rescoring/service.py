@@ -16,7 +16,8 @@ from typing import Any, Final
 from gateway.jobs.completions import CompletionReader
 from gateway.jobs.creation import check_request_id
 from gateway.jobs.ports import DatasetCatalog, RewardServerCatalog
-from gateway.jobs.submission import ReadDataset, check_rewards, not_found
+from gateway.jobs.reward_checks import ReadDataset, check_rewards
+from gateway.jobs.submission import not_found
 from gateway.pages import Page, page_size
 from gateway.rescoring.parts import PartFiles, PartPosition
 from gateway.rescoring.rescore import Rescore, RescoreResult
@@ -29,6 +30,7 @@ from gateway.store.jobs import JobRecord
 from gateway.store.rescores import RescoreRecord
 from plaudit.errors import (
     FailedPreconditionError,
+    FieldViolation,
     InvalidArgumentError,
     NotFoundError,
     ResourceExhaustedError,
@@ -83,10 +85,18 @@ class RescoreService:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def create(self, job_id: str, data: Mapping[str, Any], *, request_id: str | None = None) -> Rescore:
+    async def create(
+        self,
+        job_id: str,
+        data: Mapping[str, Any],
+        *,
+        request_id: str | None = None,
+        known_violations: Sequence[FieldViolation] = (),
+    ) -> Rescore:
         """Queues a rescore of JSON-like data (the fields of plaudit.types.rescores.RescoreSpec).
 
-        Repeated with the same `request_id` it returns the first one.
+        Repeated with the same `request_id` it returns the first one. `known_violations` is what was found
+        wrong already.
 
         Raises InvalidArgumentError with everything that is wrong at once, NotFoundError where nothing is
         wrong but that the job or a reward server is not known, FailedPreconditionError (NO_COMPLETIONS,
@@ -95,13 +105,15 @@ class RescoreService:
         check_request_id(request_id)
         digest = _digest(job_id, data)
         async with self._store.snapshot() as session:
-            if request_id and (known := await _known(session, request_id, digest)) is not None:
+            # What is left of a request that is refused may be like another one, of the same id.
+            once = None if known_violations else request_id
+            if once and (known := await _known(session, once, digest)) is not None:
                 return self._shown(known)
             job = await _required_job(session, job_id)
         if not data.get("rewards"):
             bindings = [binding.model_dump(mode="json") for binding in job.job.spec.rewards]
             data = {**data, "rewards": bindings}
-        spec, server_ids = await self._checked(data, job)
+        spec, server_ids = await self._checked(data, job, known_violations)
         async with self._store.transaction() as session:
             if request_id and (known := await _known(session, request_id, digest)) is not None:
                 return self._shown(known)
@@ -192,8 +204,11 @@ class RescoreService:
         del self._running[rescore_id]
         self._news.set()
 
-    async def _checked(self, data: Mapping[str, Any], job: JobRecord) -> tuple[RescoreSpec, tuple[str, ...]]:
-        spec, violations = check_rescore_spec(data)
+    async def _checked(
+        self, data: Mapping[str, Any], job: JobRecord, known_violations: Sequence[FieldViolation]
+    ) -> tuple[RescoreSpec, tuple[str, ...]]:
+        spec, found = check_rescore_spec(data)
+        violations = [*known_violations, *found]
         # Where it was deleted, the rewards themselves say which column they miss.
         dataset = await self._datasets.find(job.dataset_id)
         read = [ReadDataset(dataset)] if dataset is not None else []

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
 from gateway.domain import Gateway
 from gateway.models.checkpoints import Checkpoint
 from gateway.models.links import SignedAddress
-from gateway.models.model import Model
+from gateway.models.model import Model, ModelForm
 from gateway.rest import objects, queries
 from gateway.rest.bodies import read_json_object
 from gateway.rest.documented import json_body
 from gateway.rest.errors import PAGE_FIELDS, fields_named
 from gateway.rest.links import FILES_PATH, DownloadLinks, OpenFileResponse
 from gateway.rest.responses import FAILURES, answer
+from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.types.validation import parse_model
 
 NoQuery = Annotated[queries.NoQuery, Query()]
@@ -64,9 +66,21 @@ def models_router(gateway: Gateway) -> APIRouter:
         openapi_extra=json_body("NewModel"),
     )
     async def export_model(request: Request, query: NoQuery) -> Response:
-        """Begins the export of a checkpoint; answers before it is done. The same again is the same model."""
+        """Begins the export of a checkpoint; answers before it is done. The same again is the same model.
+
+        With `source` instead of `checkpoint`: the model of a completed job, which it has by itself.
+        """
         asked = parse_model(objects.NewModel, await read_json_object(request))
-        model = await models.export(asked.checkpoint, form=asked.form, dtype=asked.dtype)
+        if asked.source is not None:
+            job_id = _job_to_save(asked, asked.source)
+            form: ModelForm = "adapter" if asked.artifact == "adapter" else "merged"
+            with fields_named({"id": "source.training_job_id"}):
+                model = await models.save(job_id, form=form, name=asked.name or "")
+        elif asked.checkpoint is None:
+            raise InvalidArgumentError.of("checkpoint", 'is missing; for example "job_01@120"')
+        else:
+            _refuse(asked, ("name", "artifact"), "goes with source; leave it out")
+            model = await models.export(asked.checkpoint, form=asked.form, dtype=asked.dtype)
         return answer(shown(request, model))
 
     @router.get("/v1/models/{id}", response_model=objects.ModelObject)
@@ -134,3 +148,15 @@ def _checkpoint(checkpoint: Checkpoint) -> objects.CheckpointObject:
         has_adapters=checkpoint.has_adapters,
         created_at=checkpoint.created_at,
     )
+
+
+def _job_to_save(asked: objects.NewModel, source: dict[str, Any]) -> str:
+    """The job that `source` names. InvalidArgumentError where it names none, or goes with what it cannot."""
+    _refuse(asked, ("checkpoint", "form", "dtype"), "goes without source; leave one of the two out")
+    return parse_model(objects.ModelSource, source, "source").training_job_id
+
+
+def _refuse(asked: objects.NewModel, names: Sequence[str], why: str) -> None:
+    given = [name for name in names if name in asked.model_fields_set and getattr(asked, name) is not None]
+    if given:
+        raise InvalidArgumentError([FieldViolation(name, why) for name in given])

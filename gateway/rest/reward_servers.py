@@ -12,7 +12,8 @@ from gateway.rest import _convert, objects, queries
 from gateway.rest.bodies import read_json_object
 from gateway.rest.documented import json_body
 from gateway.rest.responses import FAILURES, answer
-from gateway.rewards import Registration
+from gateway.rewards import Registration, registration_refusal
+from plaudit.errors import InvalidArgumentError
 from plaudit.types.validation import parse_model
 
 NoQuery = Annotated[queries.NoQuery, Query()]
@@ -36,7 +37,11 @@ def reward_servers_router(gateway: Gateway) -> APIRouter:
     )
     async def create_reward_server(request: Request, query: NoQuery) -> Response:
         """Registers a reward server; the same content again returns the same server."""
-        asked = parse_model(NewRewardServer, await read_json_object(request))
+        data = await read_json_object(request)
+        try:
+            asked = parse_model(NewRewardServer, data)
+        except InvalidArgumentError as error:
+            raise registration_refusal(error, data.get("name"), data.get("addresses")) from None
         return answer(_convert.reward_server_object(await servers.create(asked.name, asked)))
 
     @router.get("", response_model=objects.RewardServerList)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,6 +18,7 @@ from gateway.rest.objects import Deleted, ListedByToken, RestObject, Time
 from gateway.rest.responses import FAILURES, answer
 from gateway.store.audit import AuditEntry
 from gateway.store.tokens import StoredToken
+from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.types.roles import Role
 from plaudit.types.validation import parse_model
 
@@ -89,6 +91,16 @@ class AuditQuery(queries.NoQuery):
     page_token: str = Field(default="", description="next_page_token of the page before.")
 
 
+def _read(data: Mapping[str, Any]) -> tuple[NewToken, Sequence[FieldViolation]]:
+    """What is asked for, and what is wrong with its form; others stand for fields that are wrong."""
+    try:
+        return parse_model(NewToken, data), ()
+    except InvalidArgumentError as error:
+        wrong = {violation.field for violation in error.violations}
+        right = {name: value for name, value in data.items() if name not in wrong}
+        return parse_model(NewToken, {"name": "unread", "role": Role.VIEWER, **right}), error.violations
+
+
 def tokens_router(gateway: Gateway) -> APIRouter:
     """Routes over tokens: convert, call the domain, convert back."""
     router = APIRouter(prefix="/v1", tags=["access"], responses=FAILURES)
@@ -101,11 +113,13 @@ def tokens_router(gateway: Gateway) -> APIRouter:
     )
     async def create_token(request: Request, query: NoQuery) -> Response:
         """Makes a token; its secret is in this answer and nowhere else."""
-        asked = parse_model(NewToken, await read_json_object(request))
+        asked, violations = _read(await read_json_object(request))
         expires_at = asked.expires_at
         if expires_at is not None and expires_at.tzinfo is None:
             expires_at = expires_at.replace(tzinfo=UTC)
-        token, secret = await tokens.create(asked.name, asked.role, expires_at=expires_at)
+        token, secret = await tokens.create(
+            asked.name, asked.role, expires_at=expires_at, known_violations=violations
+        )
         return answer(NewTokenObject(**_token(token).model_dump(), secret=secret))
 
     @router.get("/tokens", response_model=TokenList)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, cast, get_args
 
@@ -58,7 +59,9 @@ class RewardFunctionService:
         FailedPreconditionError (REQUEST_ID_REUSED), ResourceExhaustedError (TOO_MANY_REWARD_FUNCTIONS).
         """
         check_request_id(request_id)
-        function = _checked(name, content, file_format or FORMATS[0], filename)
+        function, violations = _read(name, content, file_format or FORMATS[0], filename)
+        if violations:
+            raise InvalidArgumentError([*violations, *await self._told_by_the_server(function)])
         asked = hashlib.sha256(
             "\n".join([function.name, function.format, function.sha256]).encode()
         ).hexdigest()
@@ -66,7 +69,8 @@ class RewardFunctionService:
             known = await _known(session, function, request_id, asked)
         if known is not None:
             return known
-        await self._ask_the_server(function)
+        if refused := await self._told_by_the_server(function):
+            raise InvalidArgumentError(refused)
         async with self._store.transaction() as session:
             known = await _known(session, function, request_id, asked)
             if known is not None:
@@ -111,24 +115,25 @@ class RewardFunctionService:
             await session.reward_functions.delete(function.id)
         return function
 
-    async def _ask_the_server(self, function: RewardFunction) -> None:
-        """Raises InvalidArgumentError with what the reward server finds wrong with the file."""
-        server = await self._reward_servers.find(BUILTIN_SERVER)
+    async def _told_by_the_server(self, function: RewardFunction) -> Sequence[FieldViolation]:
+        """What the reward server finds wrong with the file; a function without a source has none."""
+        server = await self._reward_servers.find(BUILTIN_SERVER) if function.source else None
         if server is None:
-            return  # a job that names the function is told
+            return []  # a job that names the function is told
         config = {"source": function.source, "filename": function.filename, "format": function.format}
         asked = AskedReward("file", FUNCTION_REWARD, config)
         refused = (await self._reward_servers.check_configs(server, [asked])).refused
-        if refused:
-            raise InvalidArgumentError(
-                [
-                    FieldViolation("format" if v.field.endswith(".format") else "file", v.message)
-                    for v in refused
-                ]
-            )
+        return [
+            FieldViolation("format" if v.field.endswith(".format") else "file", v.message) for v in refused
+        ]
 
 
-def _checked(name: str, content: bytes, file_format: str, filename: str) -> RewardFunction:
+def _read(
+    name: str, content: bytes, file_format: str, filename: str
+) -> tuple[RewardFunction, list[FieldViolation]]:
+    """The function as far as it can be read, and what is wrong with it: a file that is none is no source, and
+    the usual format stands for one that there is not.
+    """
     violations = []
     if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable() or _ODD_NAME.fullmatch(name):
         violations.append(
@@ -142,6 +147,7 @@ def _checked(name: str, content: bytes, file_format: str, filename: str) -> Rewa
         violations.append(
             FieldViolation("format", f"{shown(file_format)} is refused; it is one of {', '.join(FORMATS)}")
         )
+        file_format = FORMATS[0]
     source = ""
     try:
         source = content.decode("utf-8-sig")
@@ -153,10 +159,9 @@ def _checked(name: str, content: bytes, file_format: str, filename: str) -> Rewa
         fault = "is empty; send a Python file" if not source.strip() else source_fault(source)
         if fault is not None:
             violations.append(FieldViolation("file", fault))
-    if violations:
-        raise InvalidArgumentError(violations)
+            source = ""
     basename = re.split(r"[/\\]", filename)[-1]
-    return RewardFunction(
+    function = RewardFunction(
         id=new_id("rf"),
         name=name,
         format=cast(FunctionFormat, file_format),
@@ -165,6 +170,7 @@ def _checked(name: str, content: bytes, file_format: str, filename: str) -> Rewa
         sha256=hashlib.sha256(source.encode()).hexdigest(),
         created_at=datetime.now(UTC),
     )
+    return function, violations
 
 
 async def _known(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field
 
 from gateway.names import name_violations
-from plaudit.errors import FieldViolation
+from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.types.access import ServerAccess, access_violations
 from plaudit.types.addresses import check_address
 from plaudit.types.validation import shown
@@ -44,6 +44,19 @@ def _from_settings(value: Any) -> Any:
 
 ConfiguredServer = Annotated[Registration, BeforeValidator(_from_settings)]
 """A registration in a settings file: a table, or the list of its addresses where there is no more to say."""
+
+
+def registration_refusal(
+    found: InvalidArgumentError, name: object, addresses: object
+) -> InvalidArgumentError:
+    """What is wrong with the form of a registration, and with its name and addresses as far as they go."""
+    violations = list(found.violations)
+    wrong = {violation.field.partition("[")[0] for violation in violations}
+    if isinstance(name, str):
+        violations.extend(name_violations(name, "math-rewards"))
+    if isinstance(addresses, list) and "addresses" not in wrong:
+        violations.extend(_wrong_addresses(addresses))
+    return InvalidArgumentError(violations)
 
 
 def registration_violations(name: str, registration: Registration) -> list[FieldViolation]:

@@ -8,6 +8,7 @@ import grpc.aio
 
 from gateway.domain import Gateway
 from gateway.servicers import _convert
+from plaudit.errors import FieldViolation
 from plaudit.gateway.v1 import rescore_service_pb2 as pb
 from plaudit.gateway.v1.rescore_service_pb2_grpc import RescoreServiceServicer
 
@@ -21,8 +22,12 @@ class Rescores(RescoreServiceServicer):
         self._rescores = gateway.rescores
 
     async def CreateRescore(self, request: pb.CreateRescoreRequest, context: Context) -> pb.Rescore:
+        violations: list[FieldViolation] = []
         rescore = await self._rescores.create(
-            request.job_id, _convert.rescore_to_data(request), request_id=request.request_id or None
+            request.job_id,
+            _convert.rescore_to_data(request, violations),
+            request_id=request.request_id or None,
+            known_violations=violations,
         )
         return _convert.rescore_to_proto(rescore)
 

@@ -11,6 +11,7 @@ from gateway.domain import Gateway
 from gateway.servicers import _convert
 from gateway.store.audit import AuditEntry
 from gateway.store.tokens import StoredToken
+from plaudit.errors import FieldViolation
 from plaudit.gateway.v1 import token_service_pb2 as pb
 from plaudit.gateway.v1.token_service_pb2_grpc import TokenServiceServicer
 from plaudit.types.roles import Role
@@ -34,11 +35,12 @@ class Tokens(TokenServiceServicer):
         self._audit = gateway.access.audit
 
     async def CreateToken(self, request: pb.CreateTokenRequest, context: Context) -> pb.CreateTokenResponse:
+        violations: list[FieldViolation] = []
         expires_at = None
         if request.HasField("expires_at"):
-            expires_at = _convert.time_from_proto(request.expires_at, "expires_at")
+            expires_at = _convert.time_from_proto(request.expires_at, "expires_at", violations)
         token, secret = await self._tokens.create(
-            request.name, _NAMED.get(request.role), expires_at=expires_at
+            request.name, _NAMED.get(request.role), expires_at=expires_at, known_violations=violations
         )
         return pb.CreateTokenResponse(token=_token(token), secret=secret)
 

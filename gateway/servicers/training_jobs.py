@@ -9,7 +9,7 @@ import grpc.aio
 
 from gateway.domain import Gateway
 from gateway.servicers import _convert
-from plaudit.errors import InvalidArgumentError
+from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.gateway.v1 import training_job_pb2, training_job_service_pb2
 from plaudit.gateway.v1.training_job_service_pb2_grpc import TrainingJobServiceServicer
 
@@ -27,10 +27,12 @@ class TrainingJobs(TrainingJobServiceServicer):
     async def CreateTrainingJob(
         self, request: training_job_service_pb2.CreateTrainingJobRequest, context: Context
     ) -> training_job_pb2.TrainingJob:
+        violations: list[FieldViolation] = []
         job = await self._jobs.create(
-            _convert.job_request_to_data(request),
+            _convert.job_request_to_data(request, violations),
             request_id=request.request_id or None,
             validate_only=request.validate_only,
+            known_violations=violations,
         )
         return _convert.job_to_proto(job)
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from gateway.store._times import now, to_micros
 from plaudit.errors import FailedPreconditionError
+from plaudit.service import private_file
 
 SCRIPTS: Final[Sequence[str]] = tuple(
     resources.files("gateway.store").joinpath(name).read_text(encoding="utf-8")
@@ -41,6 +42,7 @@ def migrate(path: Path, scripts: Sequence[str] = SCRIPTS) -> None:
     not at all. Raises FailedPreconditionError (reason SCHEMA_TOO_NEW) where a newer Plaudit has written the
     store.
     """
+    private_file(path)
     with closing(sqlite3.connect(path, isolation_level=None, timeout=10.0)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -64,6 +66,7 @@ def migrate(path: Path, scripts: Sequence[str] = SCRIPTS) -> None:
 def _copy(connection: sqlite3.Connection, target: Path) -> None:
     partial = target.with_name(f"{target.name}.partial")
     partial.unlink(missing_ok=True)
+    private_file(partial)
     with closing(sqlite3.connect(partial)) as copy:
         connection.backup(copy)
     partial.replace(target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -34,15 +34,20 @@ _HYPERPARAMETERS: Final = tuple(
 )
 
 
-def with_overrides(data: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
+def with_overrides(
+    data: dict[str, Any], pairs: Sequence[str], *, of: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """A copy of `data` with the fields of `field.path=value` set; the value is JSON where it can be read so,
     else text. InvalidArgumentError with every one that is not of that form, or names no field.
+
+    `of` is what `data` changes: a path into a field that `data` lacks, and that is replaced as a whole,
+    starts from the value there. Hyperparameters are replaced one by one.
     """
     changed = copy.deepcopy(data)
     violations = []
     for pair in pairs:
         try:
-            _set(changed, pair)
+            _set(changed, pair, of or {})
         except ValueError as error:
             violations.append(FieldViolation("--set", f"{shown(pair)} is refused: {error}"))
     if violations:
@@ -50,11 +55,12 @@ def with_overrides(data: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]
     return changed
 
 
-def _set(data: dict[str, Any], pair: str) -> None:
+def _set(data: dict[str, Any], pair: str, of: Mapping[str, Any]) -> None:
     path, equals, text = pair.partition("=")
     if not equals or not _PATH.fullmatch(path):
         raise ValueError("write FIELD=VALUE, as in hyperparameters.max_steps=50")
     steps = [int(match[1]) if match[1] else match[0] for match in _STEP.finditer(path)]
+    _take_over(data, steps, of)
     place: Any = data
     for number, step in enumerate(steps):
         before = _path(steps[:number])
@@ -73,6 +79,19 @@ def _set(data: dict[str, Any], pair: str) -> None:
             place = place.setdefault(step, [] if isinstance(steps[number + 1], int) else {})
         else:
             place = place[step]
+
+
+def _take_over(data: dict[str, Any], steps: Sequence[str | int], of: Mapping[str, Any]) -> None:
+    """Copies from `of` what the path goes into, where `data` says nothing of it."""
+    depth = 2 if steps[0] == "hyperparameters" else 1
+    if len(steps) <= depth:
+        return
+    for step in steps[: depth - 1]:
+        of = of.get(str(step), {})
+        data = data.setdefault(str(step), {})
+    name = str(steps[depth - 1])
+    if isinstance(data, dict) and name in of:
+        data.setdefault(name, copy.deepcopy(of[name]))
 
 
 def _check_name(before: Sequence[str | int], name: str) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from plaudit.cli._arguments import JobId
+from plaudit.cli._checked_job import print_checked
 from plaudit.cli._job_file import read_job_file
 from plaudit.cli._output import (
     AddressOption,
@@ -19,10 +20,8 @@ from plaudit.cli._output import (
     print_fields,
     print_json,
     print_table,
-    printable,
 )
 from plaudit.cli._overrides import SetOption, with_overrides
-from plaudit.cli._toml import job_as_toml
 from plaudit.cli._watching import wait_for_job, watch_job
 from plaudit.cli.job_clone import clone, delete
 from plaudit.cli.job_compare import compare
@@ -30,7 +29,6 @@ from plaudit.cli.job_log import events, logs
 from plaudit.cli.job_series import completions, metrics
 from plaudit.cli.rescore import rescore
 from plaudit.client import Client, models
-from plaudit.types.memory import MemoryEstimate
 from plaudit.types.metrics import HEADLINE_METRICS
 from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import JobStatus
@@ -77,15 +75,7 @@ def submit(
             spec = with_overrides(spec, set_fields)
         job = client.training_jobs.submit(spec, request_id=request_id, validate_only=dry_run)
         if dry_run:
-            if as_json:
-                print_json(job)
-            else:
-                typer.echo(printable(job_as_toml(job.spec)))
-                if job.memory is not None or not job.status_detail:
-                    typer.echo(printable(_memory_line(job.memory)))
-                if job.status_detail:
-                    typer.echo(printable(job.status_detail))
-                typer.echo("the job is good; nothing was queued")
+            print_checked(job, as_json)
         elif watch:
             if not as_json:
                 typer.echo(f"{job.id} {job.status}")
@@ -208,10 +198,6 @@ def _told_how_to_stop(job_id: str) -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo(f"not watched any more; to stop the job: plaudit job cancel {job_id}", err=True)
         raise
-
-
-def _memory_line(memory: MemoryEstimate | None) -> str:
-    return f"memory: {memory.describe() if memory else 'not known before the run has loaded its model'}"
 
 
 def _preflight_fields(report: PreflightReport | None) -> dict[str, object]:

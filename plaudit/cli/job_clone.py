@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from plaudit.cli._arguments import JobId
+from plaudit.cli._checked_job import print_checked
 from plaudit.cli._output import AddressOption, JsonOption, connect, print_json, printable
 from plaudit.cli._overrides import SetOption, with_overrides
-from plaudit.cli._toml import job_as_toml
 
 
 def clone(
@@ -41,14 +41,15 @@ def clone(
         overrides["resume_from"] = (
             None if start == "base" else job_id if start == "latest" else f"{job_id}@{start}"
         )
-    overrides = with_overrides(overrides, set_fields or ())
     with connect(address) as client:
+        if set_fields:
+            cloned = client.training_jobs.get(job_id).spec.model_dump(mode="json")
+            overrides = with_overrides(overrides, set_fields, of=cloned)
         job = client.training_jobs.clone(job_id, overrides, request_id=request_id, validate_only=dry_run)
-    if as_json:
+    if dry_run:
+        print_checked(job, as_json)
+    elif as_json:
         print_json(job)
-    elif dry_run:
-        typer.echo(printable(job_as_toml(job.spec)))
-        typer.echo("the job is good; nothing was queued")
     else:
         typer.echo(job.id if quiet else f"{job.id} {job.status}")
 

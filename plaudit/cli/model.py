@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -27,6 +28,8 @@ from plaudit.cli._output import (
 from plaudit.client import Client, models
 from plaudit.errors import InvalidArgumentError
 from plaudit.types.validation import shown
+
+_FOLDER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 
 app = typer.Typer(help="Trained models: list, export, download, talk to.", no_args_is_help=True)
 
@@ -113,7 +116,7 @@ def download(
         if form is not None and form != ("adapter" if found.kind is models.ModelKind.ADAPTER else "merged"):
             begun = client.models.export(f"{found.job_id}@{found.step}", form=form)
             found = client.models.wait(begun.id, on_detail=lambda detail: None)
-        target = folder or Path(found.name)
+        target = folder or Path(_own_folder(found.name))
         _download(client, found, target, overwrite=force)
     if as_json:
         print_json({"model": found, "folder": str(target.resolve())})
@@ -205,8 +208,19 @@ def _folder_of(model: str, address: str | None) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "plaudit" / "models"
     with connect(address) as client:
         found = client.models.get(model)
-        _download(client, found, cache / found.id, overwrite=True)
-    return cache / found.id
+        kept = cache / _own_folder(found.id)
+        _download(client, found, kept, overwrite=True)
+    return kept
+
+
+def _own_folder(name: str) -> str:
+    """The name, which the gateway gave, where it can be that of a folder in another one."""
+    if not _FOLDER_NAME.fullmatch(name):
+        raise InvalidArgumentError.of(
+            "model",
+            f"the gateway calls it {shown(name)}, which is no name of a folder; download it with --to FOLDER",
+        )
+    return name
 
 
 def _download(client: Client, model: models.Model, folder: Path, *, overwrite: bool) -> None:

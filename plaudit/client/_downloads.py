@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, Protocol, TypeVar
 
 from plaudit.client import models
 from plaudit.errors import FailedPreconditionError, InternalError, InvalidArgumentError
 from plaudit.types.validation import shown
+
+if sys.platform != "win32":
+    import fcntl
 
 PARTIAL_ENDING: Final = ".partial"
 """Of a file that is not complete; what is there is built upon when the download is repeated."""
@@ -112,7 +118,30 @@ async def _download(
     tell: Callable[[str, int], object],
     offload: Offload,
 ) -> None:
-    partial = place.with_name(f".{place.name}{PARTIAL_ENDING}")
+    with _part_of(place) as partial:
+        there, received, digest = await _fetch(file, partial, fetch, tell, offload)
+        if there and digest != file.sha256:
+            # What was built upon may have been of another model.
+            partial.unlink()
+            _, received, digest = await _fetch(file, partial, fetch, tell, offload)
+        if digest != file.sha256:
+            partial.unlink()
+            raise InternalError(
+                f"{file.path} arrived with {received:,} bytes (sha256 {digest}), and was announced with "
+                f"{file.size_bytes:,} (sha256 {file.sha256}); it is removed, download the model again",
+                reason="DOWNLOAD_DAMAGED",
+            )
+        partial.replace(place)
+
+
+async def _fetch(
+    file: models.ModelFile,
+    partial: Path,
+    fetch: FetchFrom,
+    tell: Callable[[str, int], object],
+    offload: Offload,
+) -> tuple[int, int, str]:
+    """Completes what is there of a file: its bytes before, its bytes now, and the SHA-256 of all of them."""
     digest = hashlib.sha256()
     with partial.open("a+b") as stream:
         received = there = await offload(_build_upon, stream, file, digest)
@@ -126,18 +155,43 @@ async def _download(
                     break
         stream.flush()
         await offload(os.fsync, stream.fileno())
-    if received != file.size_bytes or digest.hexdigest() != file.sha256:
-        partial.unlink()
-        if there:
-            # What was built upon may have been of another model.
-            await _download(file, place, fetch, tell, offload)
+    return there, received, digest.hexdigest()
+
+
+@contextmanager
+def _part_of(place: Path) -> Iterator[Path]:
+    """Where the file grows until it is whole: what an earlier download left of it, or a file of its own while
+    another download builds upon that.
+    """
+    left = place.with_name(f".{place.name}{PARTIAL_ENDING}")
+    with _claimed(left) as is_ours:
+        if is_ours:
+            yield left
             return
-        raise InternalError(
-            f"{file.path} arrived with {received:,} bytes (sha256 {digest.hexdigest()}), and was announced "
-            f"with {file.size_bytes:,} (sha256 {file.sha256}); it is removed, download the model again",
-            reason="DOWNLOAD_DAMAGED",
-        )
-    partial.replace(place)
+    own = place.with_name(f".{place.name}.{secrets.token_hex(8)}{PARTIAL_ENDING}")
+    try:
+        yield own
+    finally:
+        own.unlink(missing_ok=True)
+
+
+@contextmanager
+def _claimed(path: Path) -> Iterator[bool]:
+    """Whether nobody else writes the file, and nobody will while the context is open."""
+    if sys.platform == "win32":
+        yield True
+        return
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had it may have finished meanwhile, and given it its name.
+            is_ours = path.exists() and os.path.samestat(os.fstat(handle), path.stat())
+        except BlockingIOError:
+            is_ours = False
+        yield is_ours
+    finally:
+        os.close(handle)
 
 
 def _build_upon(stream: IO[bytes], file: models.ModelFile, digest: Any) -> int:

@@ -16,7 +16,13 @@ import grpc
 import grpc.aio
 import tenacity
 
-from plaudit.errors import FailedPreconditionError, PlauditError, ResourceExhaustedError, UnavailableError
+from plaudit.errors import (
+    FailedPreconditionError,
+    InternalError,
+    PlauditError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 from plaudit.rpc import Metadata, error_from_rpc
 
 Result = TypeVar("Result")
@@ -105,6 +111,11 @@ class Wire(ABC):
             yield page
             if not page.next_page_token:
                 return
+            if page.next_page_token == request.page_token:
+                raise InternalError(
+                    "the gateway answers with the same page of a list over and over; look at its log",
+                    reason="ANSWER_UNREADABLE",
+                )
             request.page_token = page.next_page_token
 
     def _check_open(self) -> None:

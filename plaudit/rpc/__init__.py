@@ -10,6 +10,7 @@ from plaudit.rpc._options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
 from plaudit.rpc._other_protocols import other_protocol
 from plaudit.rpc._resolving import Endpoint, ForbiddenAddressError, resolve
 from plaudit.rpc._serving import GrpcServer
+from plaudit.rpc._times import time_of
 
 __all__ = [
     "CHANNEL_OPTIONS",
@@ -35,4 +36,5 @@ __all__ = [
     "other_protocol",
     "resolve",
     "status_of",
+    "time_of",
 ]

@@ -2,6 +2,7 @@
 
 from plaudit.service._lifecycle import DataDirectory, exit_when_closed, run_service, unusable_folder
 from plaudit.service._logging import configure_logging, get_logger
+from plaudit.service._private_files import private_file, private_folder, private_opener
 from plaudit.service._secrets import KeyPair, Secrets, check_private, read_key_pair
 from plaudit.service._settings import (
     DEFAULT_ADDRESSES,
@@ -29,6 +30,9 @@ __all__ = [
     "default_secrets",
     "exit_when_closed",
     "get_logger",
+    "private_file",
+    "private_folder",
+    "private_opener",
     "read_key_pair",
     "run_service",
     "unusable_folder",

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from plaudit.errors import FailedPreconditionError, PlauditError
+from plaudit.service._private_files import private_folder
 
 
 def unusable_folder(path: Path, error: OSError) -> FailedPreconditionError:
@@ -38,7 +39,7 @@ class DataDirectory:
     def __enter__(self) -> Self:
         try:
             # What lies in it is nobody else's to read.
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(self.path)
             fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise unusable_folder(self.path, error) from None

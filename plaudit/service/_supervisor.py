@@ -17,12 +17,14 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Final
 
 from plaudit.errors import UnavailableError
 from plaudit.service._lifecycle import unusable_folder
 from plaudit.service._logging import get_logger
+from plaudit.service._private_files import private_folder, private_opener
 
 log = get_logger(__name__)
 
@@ -185,13 +187,18 @@ def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None
         os.kill(process.pid, number)
 
 
+class _PrivateLog(logging.handlers.RotatingFileHandler):
+    """A rotated log that only its user can read."""
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding=self.encoding, opener=private_opener)
+
+
 def _open_log(path: Path, name: str) -> logging.Logger:
     logger = logging.Logger(f"plaudit.supervised.{name}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.handlers.RotatingFileHandler(
-            path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8"
-        )
+        private_folder(path.parent)
+        handler = _PrivateLog(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
     except OSError as error:
         raise unusable_folder(path.parent, error) from None
     logger.addHandler(handler)

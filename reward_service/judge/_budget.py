@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from plaudit.errors import FailedPreconditionError
+from plaudit.service import private_file
 
 log = structlog.get_logger(__name__)
 
@@ -111,6 +112,7 @@ class Ledger:
         # SQLite blocks, and one thread is the one writer.
         self._thread = ThreadPoolExecutor(1, "judge-budgets")
         try:
+            private_file(path)
             self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")

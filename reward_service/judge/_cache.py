@@ -12,6 +12,8 @@ from typing import Final
 
 import structlog
 
+from plaudit.service import private_file
+
 log = structlog.get_logger(__name__)
 
 _VERSION: Final = 1
@@ -167,6 +169,7 @@ class VerdictCache:
 
 def _opened(path: Path) -> tuple[sqlite3.Connection, int]:
     """A connection to the cache, made where it is not there, and the number of its verdicts."""
+    private_file(path)
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = WAL")

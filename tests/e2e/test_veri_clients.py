@@ -63,6 +63,9 @@ told["metrics"] = client.training_jobs.metrics(job.id, keys=["reward_mean"], max
 told["jobs"] = [j.id for j in client.training_jobs.list(limit=5, status="completed", method="grpo")]
 told["checkpoints"] = [c["step"] for c in client.training_jobs.list_checkpoints(job.id)]
 told["model"] = job.download("model")
+saved = client.models.create_from_training_job(job.id, "acme", artifact="full")
+told["saved"] = [saved.training_job_id, saved.name, saved.status, saved.artifact_type]
+told["library"] = [[m.id == saved.id, m.source] for m in client.models.list(limit=1)]
 newest = client.training_jobs.get_checkpoint(job.id, f"{job.id}@2")["id"]
 told["checkpoint"] = client.training_jobs.download_checkpoint(job.id, newest, "checkpoint")
 told["job"] = job.id
@@ -131,6 +134,8 @@ def test_the_newer_client_and_its_command(stack: Stack, tmp_path: Path) -> None:
     assert [row["step"] for row in told["metrics"]["metrics"]] == [1, 2]
     assert told["job"] in told["jobs"]
     assert told["checkpoints"][0] == 2
+    assert told["saved"] == [told["job"], "veri-newer", "available", "full"]
+    assert told["library"] == [[True, "training_job"]]
     assert told["over"] == "STATUS_FORBIDS"
     assert told["resumed"] == ["queued", 1]
     assert "there is no training job" in told["deleted"]

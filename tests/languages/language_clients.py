@@ -87,9 +87,16 @@ async def check_client(client: LanguageClient, stack: Stack, folder: Path) -> st
         assert _each_once(over_rest), over_rest
         assert _cursor_of_step(over_rest, 2) == cursor
 
-    job_file.write_text(json.dumps({**job, "output_name": ""}))
+    # Every field of a job travels, so that the gateway can refuse it.
+    wrong = {"output_name": "", "resume_from": "job_x@y", "preflight": "perhaps"}
+    reward = {**job["rewards"][0], "timeout_seconds": 0, "max_attempts": 1000, "retry_seconds": 0}
+    job_file.write_text(json.dumps({**job, **wrong, "rewards": [reward]}))
     code, _, complaint = await _client(client, client.run, "--address", stack.grpc_address, str(job_file))
-    assert (code, "output_name" in complaint) == (2, True), complaint
+    fields = (
+        *wrong,
+        *(f"rewards[0].{name}" for name in ("timeout_seconds", "max_attempts", "retry_seconds")),
+    )
+    assert (code, [field for field in fields if field not in complaint]) == (2, []), complaint
     return f"client: {STEPS} steps once each, over a cut"
 
 

@@ -21,6 +21,7 @@ from typing import Final, Literal, Self
 import structlog
 
 from plaudit.errors import UnavailableError
+from plaudit.service import private_file
 from plaudit.types.statuses import RunState
 from trainer_service.journal._encoding import KINDS, decode, encode, is_terminal
 from trainer_service.journal._entries import (
@@ -94,6 +95,7 @@ class JournalWriter:
         """Opens the journal in `run_dir`, or makes an empty one. Raises JournalError where it cannot."""
         self._lock = threading.Lock()
         try:
+            private_file(run_dir / _FILE_NAME)
             self._connection = _connect(run_dir / _FILE_NAME, mode="rwc")
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=FULL")

@@ -21,6 +21,7 @@ from plaudit.types.statuses import RunState
 from trainer_service.control import RunControl
 from trainer_service.journal import JournalWriter, RunStateChanged
 from trainer_service.run_directory import RunStart, read_start
+from trainer_service.training.loading import lighten, loaded
 from trainer_service.training.reporting import RunCancelledError, RunReporter
 
 log = structlog.get_logger(__name__)
@@ -37,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     control.start()
     configure_logging("run")
     start = read_start(options.run_dir)
+    lighten(start.spec)
     structlog.contextvars.bind_contextvars(run_id=start.run_id, job_id=start.job_id, attempt=start.attempt)
     with JournalWriter(options.run_dir) as journal:
         end = _run(start, options.run_dir, RunReporter(journal, control))
@@ -54,6 +56,7 @@ def _run(start: RunStart, run_dir: Path, reporter: RunReporter) -> RunStateChang
         # Heavy: torch and its kin take seconds, in which a cancel is to be heard already.
         from trainer_service.training.session import train
 
+        loaded()
         end = train(start, run_dir, reporter)
     except RunCancelledError:
         end = RunStateChanged(RunState.CANCELLED)

@@ -23,6 +23,8 @@ class RunTrainer(Trainer):
     _record: StepRecord
     _checkpoints: CheckpointStore
     _tokenizer: PreTrainedTokenizerBase
+    _saved_step: int | None = None
+    """Of the newest checkpoint that the run has taken."""
 
     def _settle(self) -> None:
         """Finishes the construction, after TRL's constructor."""
@@ -45,6 +47,7 @@ class RunTrainer(Trainer):
             self._write_checkpoint,
             owes_evaluation=self._record.owes_evaluation,
         )
+        self._saved_step = step
 
     def _write_checkpoint(self, folder: Path) -> None:
         self.accelerator.unwrap_model(self.model).save_pretrained(folder)

@@ -73,7 +73,7 @@ def train_to_the_end(
     reporter.starts_at(checkpoint.step if checkpoint else 0, plan.total_steps)
     reporter.enter(RunState.RUNNING)
     trainer.train(resume_from_checkpoint=str(checkpoint.folder) if checkpoint else None)
-    if trainer.state.global_step < plan.total_steps:
+    if trainer.state.global_step < plan.total_steps or rules.leaves_its_last_step:
         assert rules.pause_reason is not None, "training stopped early without a reason"
         return RunStateChanged(RunState.PAUSED, reason=rules.pause_reason)
     return RunStateChanged(RunState.COMPLETED)

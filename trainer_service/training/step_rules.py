@@ -31,6 +31,7 @@ class SkipCause(StrEnum):
 
     NOTHING_SCORED = "no completion was left to learn from"
     NOT_FINITE = "the loss, the gradient or a logit was not finite"
+    REPEATED = "too many of its completions could not be scored; it is done again when the job is resumed"
 
 
 class StepRecord(ABC):
@@ -43,6 +44,8 @@ class StepRecord(ABC):
 
     def begin(self) -> None:
         """Opens a new step."""
+        self.is_repeated = False
+        """Whether a later attempt does the step again, from the checkpoint before it: it moves nothing."""
         self.grad_norm = math.nan
         self.began = time.perf_counter()
 
@@ -66,6 +69,13 @@ class CommonStepRules(TrainerCallback, ABC):
         self._non_finite_in_a_row = 0
         self.pause_reason: str | None = None
         """Why the run is to pause, or has paused; None: it goes on."""
+        self.first_step = 0
+        """The step that the run started from, which has its checkpoint already; 0: the starting model."""
+
+    @property
+    def leaves_its_last_step(self) -> bool:
+        """Whether the newest step is left to a later attempt."""
+        return self._record.is_repeated
 
     @abstractmethod
     def method_metrics(self, seconds: float) -> Mapping[str, float]:
@@ -81,6 +91,11 @@ class CommonStepRules(TrainerCallback, ABC):
     def method_remedies(self) -> tuple[str, ...]:
         """What of the method's own settings may help where steps are not finite."""
         return ()
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self.first_step = state.global_step
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
@@ -117,6 +132,10 @@ class CommonStepRules(TrainerCallback, ABC):
         self._note_pause(step)
         self.after_step(step, kwargs["model"])
         self._note_pause(step)
+        if self._record.is_repeated:
+            # What it goes on from was saved before it.
+            control.should_training_stop = True
+            return
         is_last = step >= self._plan.total_steps
         if is_last or (self.pause_reason is not None and self._plan.is_boundary(step)):
             control.should_save = True

@@ -54,6 +54,8 @@ class StepLedger(StepRecord):
 
     def skip_cause(self) -> SkipCause | None:
         """Why the optimizer must not act on the gradients at hand; None: it may."""
+        if self.is_repeated:
+            return SkipCause.REPEATED
         rollout_finite = self.rollout is None or self.rollout.finite
         if not (rollout_finite and self.statistics.is_finite and math.isfinite(self.grad_norm)):
             return SkipCause.NOT_FINITE
@@ -106,6 +108,7 @@ class StepRules(CommonStepRules):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        super().on_train_begin(args, state, control, **kwargs)
         if self._evaluations is not None:
             self._evaluations.before_training(state.global_step, kwargs["model"])
 
@@ -135,13 +138,19 @@ class StepRules(CommonStepRules):
         rollout = self._ledger.rollout
         if rollout is None or not rollout.finite:
             return None
-        if rollout.rewards.failed_B.mean() > self._max_unscored_fraction:
+        if self.must_be_repeated(rollout):
             return (
                 f"{int(rollout.rewards.failed_B.sum())} of the {len(rollout.samples_B)} completions of step "
                 f"{rollout.step} could not be scored, more than max_unscored_fraction "
                 f"({self._max_unscored_fraction}) allows: {describe_failures(rollout)}"
             )
         return self._reason_without_scores(rollout)
+
+    def must_be_repeated(self, rollout: ScoredRollout) -> bool:
+        """Whether too little of a rollout was scored to learn from it: the run pauses, and who resumes it has
+        its prompts answered and scored again.
+        """
+        return rollout.finite and bool(rollout.rewards.failed_B.mean() > self._max_unscored_fraction)
 
     def _reason_without_scores(self, rollout: ScoredRollout) -> str | None:
         rewards = rollout.rewards

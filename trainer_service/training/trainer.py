@@ -98,6 +98,7 @@ class GrpoTrainer(RunTrainer, GRPOTrainer):
         self._watch = watch
         self._record = self._ledger = ledger
         self._checkpoints = checkpoints
+        self._rules = rules
         self._on_scored = on_scored
         self._takes_positions = "position_ids" in inspect.signature(type(policy.model).forward).parameters
         self._rollout_settings = policy.sampling(hyperparameters)
@@ -172,6 +173,8 @@ class GrpoTrainer(RunTrainer, GRPOTrainer):
         )
         self._ledger.take_rollout(rollout)
         self._on_scored(rollout)
+        if self._rules.must_be_repeated(rollout):
+            self._leave_step()
         hidden_B = torch.tensor(
             [
                 h.mask_truncated and sample.completion.finish_reason is FinishReason.LENGTH
@@ -179,6 +182,12 @@ class GrpoTrainer(RunTrainer, GRPOTrainer):
             ]
         )
         return mask_batch(batch, rollout.advantages, hidden_B, h.loss_type)
+
+    def _leave_step(self) -> None:
+        """Sees to it that a later attempt begins with this step, in which nothing has moved yet."""
+        self._ledger.is_repeated = True
+        if self.state.global_step not in (self._rules.first_step, self._saved_step):
+            self._save_checkpoint(self.model_wrapped, None)
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
         return [list(prompt.token_ids) for prompt in self._pending.prompts_B], None, {}

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "example.com/train-and-watch/gatewaypb"
 )
@@ -16,12 +19,17 @@ type jobFile struct {
 	OutputName      string          `json:"output_name"`
 	Method          string          `json:"method"`
 	Hyperparameters json.RawMessage `json:"hyperparameters"`
+	ResumeFrom      string          `json:"resume_from"`
+	Preflight       string          `json:"preflight"`
 	Rewards         []struct {
-		Name   string          `json:"name"`
-		Server string          `json:"server"`
-		Reward string          `json:"reward"`
-		Weight *float64        `json:"weight"`
-		Config json.RawMessage `json:"config"`
+		Name           string          `json:"name"`
+		Server         string          `json:"server"`
+		Reward         string          `json:"reward"`
+		Weight         *float64        `json:"weight"`
+		Config         json.RawMessage `json:"config"`
+		TimeoutSeconds *float64        `json:"timeout_seconds"`
+		MaxAttempts    *uint32         `json:"max_attempts"`
+		RetrySeconds   *float64        `json:"retry_seconds"`
 	} `json:"rewards"`
 }
 
@@ -40,15 +48,28 @@ func readJob(path string) (*pb.TrainingJobSpec, error) {
 		OutputName:          file.OutputName,
 		Method:              file.Method,
 		HyperparametersJson: string(file.Hyperparameters),
+		ResumeFrom:          file.ResumeFrom,
+		Preflight:           file.Preflight,
 	}
 	for _, reward := range file.Rewards {
 		spec.Rewards = append(spec.Rewards, &pb.RewardBinding{
-			Name:       reward.Name,
-			Server:     reward.Server,
-			Reward:     reward.Reward,
-			Weight:     reward.Weight,
-			ConfigJson: string(reward.Config),
+			Name:        reward.Name,
+			Server:      reward.Server,
+			Reward:      reward.Reward,
+			Weight:      reward.Weight,
+			ConfigJson:  string(reward.Config),
+			Timeout:     length(reward.TimeoutSeconds),
+			MaxAttempts: reward.MaxAttempts,
+			RetryTime:   length(reward.RetrySeconds),
 		})
 	}
 	return spec, nil
+}
+
+// length is a length of time as it travels; nil is the default.
+func length(seconds *float64) *durationpb.Duration {
+	if seconds == nil {
+		return nil
+	}
+	return durationpb.New(time.Duration(*seconds * float64(time.Second)))
 }

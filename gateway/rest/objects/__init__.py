@@ -48,6 +48,7 @@ from gateway.rest.objects._models import (
     DownloadFile,
     ModelList,
     ModelObject,
+    ModelSource,
     NewModel,
 )
 from gateway.rest.objects._reward_servers import (
@@ -90,6 +91,7 @@ __all__ = [
     "MetricsObject",
     "ModelList",
     "ModelObject",
+    "ModelSource",
     "NewModel",
     "OfferedRewardObject",
     "OutcomeObject",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,13 +47,39 @@ class ModelList(Listed[ModelObject]):
     """A page of models, newest first; `after=<last id>` asks for the next."""
 
 
-class NewModel(BaseModel):
-    """A checkpoint to export."""
+class ModelSource(BaseModel):
+    """What a model is made of, as clients of the dialect say it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    checkpoint: str = Field(
-        description="A checkpoint, or a job: its newest checkpoint.", examples=["job_01@120"]
+    type: Literal["training_job"] = Field(description="A job, and nothing else.", examples=["training_job"])
+    training_job_id: str = Field(description="A completed job.", examples=["job_01"])
+
+
+class NewModel(BaseModel):
+    """A checkpoint to export; or, as clients of the dialect ask for it, the model of a completed job:
+    `source` and `name`, with `artifact` or without.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    checkpoint: str | None = Field(
+        default=None, description="A checkpoint, or a job: its newest checkpoint.", examples=["job_01@120"]
+    )
+    source: dict[str, Any] | None = Field(
+        default=None,
+        description="The completed job whose model is asked for.",
+        examples=[{"type": "training_job", "training_job_id": "job_01"}],
+    )
+    name: str | None = Field(
+        default=None,
+        description="With source. A model goes by the output_name of its job; another name has no effect.",
+        examples=["adder"],
+    )
+    artifact: Literal["full", "adapter"] | None = Field(
+        default=None,
+        description='With source. "full": the whole model, as without it; "adapter": adapters alone.',
+        examples=["full"],
     )
     form: str = Field(
         default="merged",

@@ -14,18 +14,15 @@ from plaudit.types.jobs import TrainingJobSpec
 from plaudit.types.methods import Method
 from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import JobStatus
-from plaudit.types.validation import check_job_spec, parse_json_object, shown
+from plaudit.types.validation import parse_json_object, shown
 
 _STATUS_PREFIX: Final = "TRAINING_JOB_STATUS_"
 
 
-def spec_to_data(spec: training_job_pb2.TrainingJobSpec) -> dict[str, Any]:
-    """A spec as JSON-like data, unchecked; a field that is not set, or empty text, is left out.
-
-    Raises InvalidArgumentError where a JSON text in it is none, and then with all else that is wrong in it.
+def spec_to_data(spec: training_job_pb2.TrainingJobSpec, violations: list[FieldViolation]) -> dict[str, Any]:
+    """A spec as JSON-like data, unchecked; a field that is not set, or empty text, is left out. JSON texts in
+    it that are none, and lengths of time, are added to `violations`.
     """
-    violations: list[FieldViolation] = []
-
     given = {
         "base_model": spec.base_model,
         "dataset_id": spec.dataset_id,
@@ -38,14 +35,14 @@ def spec_to_data(spec: training_job_pb2.TrainingJobSpec) -> dict[str, Any]:
     data["hyperparameters"] = parsed_object(spec.hyperparameters_json, "hyperparameters", violations)
     if spec.rewards:
         data["rewards"] = bindings_to_data(spec.rewards, violations)
-    if violations:
-        raise InvalidArgumentError([*violations, *check_job_spec(data)[1]])
     return data
 
 
-def job_request_to_data(request: training_job_service_pb2.CreateTrainingJobRequest) -> dict[str, Any]:
-    """A request for a job as JSON-like data, unchecked. Raises InvalidArgumentError as `spec_to_data`."""
-    data = spec_to_data(request.spec)
+def job_request_to_data(
+    request: training_job_service_pb2.CreateTrainingJobRequest, violations: list[FieldViolation]
+) -> dict[str, Any]:
+    """A request for a job as JSON-like data, unchecked; `violations` as `spec_to_data`."""
+    data = spec_to_data(request.spec, violations)
     if request.reward_sources:
         data["reward_sources"] = list(request.reward_sources)
     if request.reward_function_ids:

@@ -9,22 +9,19 @@ from gateway.rescoring.rescore import Rescore, RescoreResult, RescoreSummary
 from gateway.servicers._convert._bindings import binding_to_proto, bindings_to_data
 from gateway.servicers._convert._events import completion_to_proto, outcome_to_proto
 from gateway.servicers._convert._values import error_to_proto, time_to_proto
-from plaudit.errors import FieldViolation, InvalidArgumentError
+from plaudit.errors import FieldViolation
 from plaudit.gateway.v1 import rescore_service_pb2
-from plaudit.types.validation import check_rescore_spec
 
 
-def rescore_to_data(request: rescore_service_pb2.CreateRescoreRequest) -> dict[str, Any]:
-    """What a rescore asks for as JSON-like data, unchecked; rewards are left out where there are none.
-
-    Raises InvalidArgumentError where a JSON text in it is none, and then with all else that is wrong in it.
+def rescore_to_data(
+    request: rescore_service_pb2.CreateRescoreRequest, violations: list[FieldViolation]
+) -> dict[str, Any]:
+    """What a rescore asks for as JSON-like data, unchecked; rewards are left out where there are none. JSON
+    texts in it that are none, and lengths of time, are added to `violations`.
     """
-    violations: list[FieldViolation] = []
     data: dict[str, Any] = {"from_step": request.from_step, "to_step": request.to_step}
     if request.rewards:
         data["rewards"] = bindings_to_data(request.rewards, violations)
-    if violations:
-        raise InvalidArgumentError([*violations, *check_rescore_spec(data)[1]])
     return data
 
 

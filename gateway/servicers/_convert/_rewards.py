@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 from gateway.jobs.ports import OfferedReward
-from gateway.rewards import LiveRewardServer, Registration, ReplicaHealth
+from gateway.rewards import LiveRewardServer, Registration, ReplicaHealth, registration_refusal
 from gateway.servicers._convert._values import NANOS, time_to_proto
 from gateway.store.reward_functions import RewardFunction
+from plaudit.errors import InvalidArgumentError
 from plaudit.gateway.v1 import reward_function_service_pb2, reward_server_service_pb2
 from plaudit.types.access import TlsAccess
 from plaudit.types.validation import parse_model
@@ -34,14 +35,17 @@ def reward_server_to_proto(live: LiveRewardServer) -> reward_server_service_pb2.
 
 
 def registration_from_proto(asked: reward_server_service_pb2.RewardServer) -> Registration:
-    """What is asked for, or InvalidArgumentError with every name in it that is none."""
+    """What is asked for, or InvalidArgumentError with everything that is wrong where a name in it is none."""
     data: dict[str, Any] = {"addresses": list(asked.addresses), "plaintext": asked.plaintext}
     if asked.credential:
         data["credential"] = asked.credential
     if asked.HasField("tls"):
         names = ("ca", "client_certificate", "server_name")
         data["tls"] = {name: getattr(asked.tls, name) for name in names if getattr(asked.tls, name)}
-    return parse_model(Registration, data)
+    try:
+        return parse_model(Registration, data)
+    except InvalidArgumentError as error:
+        raise registration_refusal(error, asked.name, data["addresses"]) from None
 
 
 def reward_function_to_proto(

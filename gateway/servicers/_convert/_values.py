@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from gateway.jobs.job import JobError
 from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.gateway.v1 import training_job_pb2
+from plaudit.rpc import time_of
 from plaudit.types.validation import parse_json_object
 
 NANOS: Final = 1_000_000_000
@@ -24,16 +25,18 @@ def time_to_proto(time: datetime | None) -> Timestamp | None:
     return stamp
 
 
-def time_from_proto(stamp: Timestamp, field: str) -> datetime:
-    """A time that was sent in `field`. InvalidArgumentError where it is none."""
-    try:
-        return stamp.ToDatetime(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        raise InvalidArgumentError.of(
-            field,
-            f"{stamp.seconds} s and {stamp.nanos} ns are no time; send seconds since 1970 of years 1 to "
-            f"9999, and nanos from 0 to {NANOS - 1:,}",
-        ) from None
+def time_from_proto(stamp: Timestamp, field: str, violations: list[FieldViolation]) -> datetime | None:
+    """A time that was sent in `field`; what is wrong with it is added to `violations`."""
+    time = time_of(stamp)
+    if time is None:
+        violations.append(
+            FieldViolation(
+                field,
+                f"{stamp.seconds} s and {stamp.nanos} ns are no time; send seconds since 1970 of years 1 to "
+                f"9999, and nanos from 0 to {NANOS - 1:,}",
+            )
+        )
+    return time
 
 
 def error_to_proto(error: JobError | None) -> training_job_pb2.JobError | None:

@@ -24,11 +24,19 @@ from plaudit.client._convert._jobs import (
 from plaudit.client._convert._models import checkpoint_from_proto, model_from_proto
 from plaudit.client._convert._rescores import rescore_from_proto, rescore_request, rescore_result_from_proto
 from plaudit.client._convert._rewards import reward_function_from_proto, reward_server_from_proto
+from plaudit.client._convert._tokens import (
+    audit_entry_from_proto,
+    caller_from_proto,
+    role_to_proto,
+    token_from_proto,
+)
 from plaudit.client._convert._trainers import trainer_from_proto
 
 __all__ = [
     "BESIDE_SPEC",
+    "audit_entry_from_proto",
     "binding_from_proto",
+    "caller_from_proto",
     "carry",
     "checkpoint_from_proto",
     "completion_from_proto",
@@ -44,11 +52,13 @@ __all__ = [
     "rescore_result_from_proto",
     "reward_function_from_proto",
     "reward_server_from_proto",
+    "role_to_proto",
     "series_from_proto",
     "spec_from_proto",
     "spec_to_proto",
     "status_to_proto",
     "statuses_of",
+    "token_from_proto",
     "token_statistics_from_proto",
     "trainer_from_proto",
     "tried_source_from_proto",

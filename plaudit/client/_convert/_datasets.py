@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 from plaudit.client import models
+from plaudit.client._convert._reading import reads_answer
 from plaudit.client._convert._values import time_from_proto
 from plaudit.gateway.v1 import dataset_service_pb2
 
 
+@reads_answer
 def dataset_from_proto(message: dataset_service_pb2.Dataset) -> models.Dataset:
     """A dataset."""
     return models.Dataset(
@@ -25,6 +27,7 @@ def dataset_from_proto(message: dataset_service_pb2.Dataset) -> models.Dataset:
     )
 
 
+@reads_answer
 def tried_source_from_proto(
     message: dataset_service_pb2.ValidateDatasetSourceResponse,
 ) -> models.TriedSource:
@@ -33,6 +36,7 @@ def tried_source_from_proto(
     return models.TriedSource(message.error, count, tuple(message.columns))
 
 
+@reads_answer
 def dataset_row_from_proto(message: dataset_service_pb2.DatasetRow) -> models.DatasetRow:
     """A row of a dataset."""
     return models.DatasetRow(
@@ -42,6 +46,7 @@ def dataset_row_from_proto(message: dataset_service_pb2.DatasetRow) -> models.Da
     )
 
 
+@reads_answer
 def token_statistics_from_proto(message: dataset_service_pb2.TokenStatistics) -> models.TokenStatistics:
     """Tokens of a dataset's prompts."""
     return models.TokenStatistics(

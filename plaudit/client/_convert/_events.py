@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from plaudit.client import models
 from plaudit.client._convert._jobs import status_from_proto
+from plaudit.client._convert._reading import reads_answer
 from plaudit.client._convert._values import error_from_proto, time_from_proto, utc
 from plaudit.gateway.v1 import training_job_service_pb2 as service_pb2
 
 
+@reads_answer
 def event_from_proto(message: service_pb2.TrainingJobEvent) -> models.JobEvent | None:
     """An event, or None for a kind that this SDK does not know yet."""
     body = _event_body(message)
@@ -16,6 +18,7 @@ def event_from_proto(message: service_pb2.TrainingJobEvent) -> models.JobEvent |
     return models.JobEvent(message.cursor, message.job_id, utc(message.event_time), body)
 
 
+@reads_answer
 def series_from_proto(message: service_pb2.GetTrainingJobMetricsResponse) -> models.MetricSeries:
     """Metric series."""
     return models.MetricSeries(
@@ -25,6 +28,7 @@ def series_from_proto(message: service_pb2.GetTrainingJobMetricsResponse) -> mod
     )
 
 
+@reads_answer
 def completion_from_proto(message: service_pb2.ScoredCompletion) -> models.ScoredCompletion:
     """A scored completion."""
     return models.ScoredCompletion(

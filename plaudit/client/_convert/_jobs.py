@@ -10,6 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from plaudit.client import models
 from plaudit.client._convert._carrying import as_list
+from plaudit.client._convert._reading import reads_answer
 from plaudit.client._convert._values import error_from_proto, time_from_proto
 from plaudit.errors import InvalidArgumentError
 from plaudit.gateway.v1 import training_job_pb2
@@ -44,6 +45,7 @@ def status_from_proto(status: training_job_pb2.TrainingJobStatus.ValueType) -> J
     return JobStatus(name.removeprefix(_STATUS_PREFIX).lower())
 
 
+@reads_answer
 def spec_from_proto(message: training_job_pb2.TrainingJobSpec) -> TrainingJobSpec:
     """A spec as the gateway keeps it; it was checked there, and a newer gateway's fields are passed over."""
     return accepted_job_spec(
@@ -60,6 +62,7 @@ def spec_from_proto(message: training_job_pb2.TrainingJobSpec) -> TrainingJobSpe
     )
 
 
+@reads_answer
 def job_from_proto(message: training_job_pb2.TrainingJob) -> models.TrainingJob:
     """A job."""
     return models.TrainingJob(
@@ -86,6 +89,7 @@ def job_from_proto(message: training_job_pb2.TrainingJob) -> models.TrainingJob:
     )
 
 
+@reads_answer
 def binding_from_proto(message: training_job_pb2.RewardBinding) -> dict[str, Any]:
     """A reward as JSON-like data, every default filled in."""
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from plaudit.client import models
+from plaudit.client._convert._reading import reads_answer
 from plaudit.client._convert._values import time_from_proto
 from plaudit.gateway.v1 import model_service_pb2 as pb
 
@@ -12,6 +13,7 @@ _STATUS_PREFIX = "MODEL_STATUS_"
 _KIND_PREFIX = "MODEL_KIND_"
 
 
+@reads_answer
 def model_from_proto(message: pb.Model) -> models.Model:
     """A model."""
     return models.Model(
@@ -32,6 +34,7 @@ def model_from_proto(message: pb.Model) -> models.Model:
     )
 
 
+@reads_answer
 def checkpoint_from_proto(message: pb.Checkpoint) -> models.Checkpoint:
     """A checkpoint."""
     return models.Checkpoint(

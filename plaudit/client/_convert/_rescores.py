@@ -9,6 +9,7 @@ from plaudit.client import models
 from plaudit.client._convert._carrying import Uncarriable, as_list, carry, carry_binding
 from plaudit.client._convert._events import completion_from_proto, outcome_from_proto
 from plaudit.client._convert._jobs import binding_from_proto
+from plaudit.client._convert._reading import reads_answer
 from plaudit.client._convert._values import error_from_proto, time_from_proto
 from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.gateway.v1 import rescore_service_pb2 as pb
@@ -44,6 +45,7 @@ def rescore_request(
     )
 
 
+@reads_answer
 def rescore_from_proto(message: pb.Rescore) -> models.Rescore:
     """A rescore."""
     return models.Rescore(
@@ -66,6 +68,7 @@ def rescore_from_proto(message: pb.Rescore) -> models.Rescore:
     )
 
 
+@reads_answer
 def rescore_result_from_proto(message: pb.RescoreResult) -> models.RescoreResult:
     """A completion with its old and new scores."""
     return models.RescoreResult(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from plaudit.client import models
+from plaudit.client._convert._reading import reads_answer
 from plaudit.client._convert._values import time_from_proto
 from plaudit.gateway.v1 import reward_function_service_pb2, reward_server_service_pb2
 from plaudit.types.access import ServerAccess, TlsAccess
 
 
+@reads_answer
 def reward_server_from_proto(message: reward_server_service_pb2.RewardServer) -> models.RewardServer:
     """A reward server."""
     return models.RewardServer(
@@ -36,6 +38,7 @@ def reward_server_from_proto(message: reward_server_service_pb2.RewardServer) ->
     )
 
 
+@reads_answer
 def reward_function_from_proto(
     message: reward_function_service_pb2.RewardFunction,
 ) -> models.RewardFunction:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from plaudit.client import models
+from plaudit.client._convert._reading import reads_answer
 from plaudit.gateway.v1 import trainer_registry_service_pb2 as pb
 
 _STATES: Final = {
@@ -14,6 +15,7 @@ _STATES: Final = {
 }
 
 
+@reads_answer
 def trainer_from_proto(message: pb.RegisteredTrainer) -> models.Trainer:
     """A trainer as the gateway found it."""
     return models.Trainer(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from plaudit.client import models
 from plaudit.gateway.v1 import training_job_pb2
+from plaudit.rpc import time_of
 
 
 def time_from_proto(message: Message, field: str) -> datetime | None:
@@ -17,7 +18,11 @@ def time_from_proto(message: Message, field: str) -> datetime | None:
 
 
 def utc(stamp: Timestamp) -> datetime:
-    return stamp.ToDatetime(tzinfo=UTC)
+    """The time. Raises ValueError where the gateway sent none."""
+    time = time_of(stamp)
+    if time is None:
+        raise ValueError(f"{stamp.seconds} s and {stamp.nanos} ns since 1970 are no time")
+    return time
 
 
 def error_from_proto(message: training_job_pb2.JobError) -> models.JobError:

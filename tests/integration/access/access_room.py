@@ -56,10 +56,12 @@ async def open_guarded(folder: Path, limits: AccessLimits = GENEROUS) -> AsyncIt
         yield Guarded(edges, secrets)
 
 
-async def outcome_of(call: grpc.aio.UnaryUnaryCall | grpc.aio.StreamStreamCall) -> grpc.StatusCode:
+async def outcome_of(
+    call: grpc.aio.UnaryUnaryCall | grpc.aio.UnaryStreamCall | grpc.aio.StreamStreamCall,
+) -> grpc.StatusCode:
     """The status that a call ends with; a stream that delivers something is OK, and is ended."""
     try:
-        if isinstance(call, grpc.aio.StreamStreamCall):
+        if isinstance(call, grpc.aio.UnaryStreamCall | grpc.aio.StreamStreamCall):
             await call.read()
             if not call.done():
                 call.cancel()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -133,14 +132,12 @@ async def methods(guarded: Guarded) -> dict[str, descriptor_pb2.MethodDescriptor
     return found
 
 
-def call(guarded: Guarded, path: str, who: Role | str | None) -> grpc.aio.StreamStreamCall:
+def call(guarded: Guarded, path: str, who: Role | str | None) -> grpc.aio.UnaryStreamCall:
     """Calls a method of whatever kind, with an empty request."""
-    stub = guarded.edges.channel.stream_stream(path)
-
-    async def requests() -> Iterator[bytes]:
-        yield b""
-
-    return stub(requests(), metadata=guarded.metadata(who), timeout=30)
+    # To a server one message and the end of the stream are the same from either kind of client. grpc.aio's
+    # client of a stream loses a status that comes while it writes: INTERNAL takes its place
+    # (https://github.com/grpc/grpc/issues/36066).
+    return guarded.edges.channel.unary_stream(path)(b"", metadata=guarded.metadata(who), timeout=30)
 
 
 def needed_by(path: str) -> Role:
@@ -197,15 +194,9 @@ async def test_a_token_is_sent_once(guarded: Guarded) -> None:
     admin = guarded.header(Role.ADMIN)["Authorization"]
     twice = [("Authorization", admin), ("Authorization", admin)]
     assert (await guarded.edges.http.get("/v1/me", headers=twice)).status_code == 401
-    stub = guarded.edges.channel.stream_stream("/plaudit.gateway.v1.TokenService/GetCaller")
+    stub = guarded.edges.channel.unary_stream("/plaudit.gateway.v1.TokenService/GetCaller")
     metadata = (("authorization", admin), ("authorization", admin))
-
-    async def requests() -> Iterator[bytes]:
-        yield b""
-
-    assert (
-        await outcome_of(stub(requests(), metadata=metadata, timeout=10)) is grpc.StatusCode.UNAUTHENTICATED
-    )
+    assert await outcome_of(stub(b"", metadata=metadata, timeout=10)) is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_many_refusals_do_not_lock_out_who_has_a_token(guarded: Guarded) -> None:

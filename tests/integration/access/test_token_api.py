@@ -50,6 +50,8 @@ async def test_rest_makes_lists_and_revokes(guarded: Guarded) -> None:
         ({"name": "a", "role": "viewer", "expires_at": "2020-01-01T00:00:00Z"}, {"expires_at"}),
         ({"name": "a", "role": "viewer", "expires_at": "9999-12-31T00:00:00Z"}, {"expires_at"}),
         ({"name": "a", "role": "viewer", "expires_at": "soon"}, {"expires_at"}),
+        ({"name": "A b", "role": "root", "expires_at": "2020-01-01"}, {"name", "role", "expires_at"}),
+        ({"name": 3, "expires_at": "soon", "scope": "all"}, {"name", "role", "expires_at", "scope"}),
         ({"name": "a", "role": "viewer", "scope": "all"}, {"scope"}),
     ],
 )
@@ -74,6 +76,10 @@ async def test_grpc_names_every_wrong_field_too(guarded: Guarded) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.CreateToken(request, metadata=metadata, timeout=10)
         assert set(details_of(refused.value)) == {"expires_at"}
+        request = pb.CreateTokenRequest(name="-", expires_at=stamp)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.CreateToken(request, metadata=metadata, timeout=10)
+        assert set(details_of(refused.value)) == {"name", "role", "expires_at"}
     for page in (pb.ListAuditEntriesRequest(page_size=-1), pb.ListAuditEntriesRequest(page_token="x")):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.ListAuditEntries(page, metadata=metadata, timeout=10)

@@ -100,6 +100,15 @@ async def test_a_function_that_is_not_there_is_named(edges: Edges) -> None:
     assert answer.json()["error"]["message"].count("there is no reward function") == 2
     told = await refused(edges, {"reward_function_id": "rf_none", "region": 3})
     assert set(told) == {"reward_function_id", "region"}
+    # With all that is wrong or missing elsewhere.
+    told = await refused(
+        edges, {"reward_function_ids": ["rf_none", known], "output_name": "no name", "dataset_id": "nowhere"}
+    )
+    assert set(told) == {"reward_function_ids[0]", "output_name", "dataset_id"}
+    missing = {**BODY, "reward_function_id": "rf_none", "dataset_id": "nowhere"}
+    answer = await edges.http.post("/v1/training_jobs", json=missing)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (404, "dataset_id")
+    assert "reward_function_id: there is no reward function" in answer.json()["error"]["message"]
 
 
 async def test_a_wrong_upload_is_told_by_its_fields(edges: Edges) -> None:

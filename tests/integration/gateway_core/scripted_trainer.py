@@ -100,7 +100,8 @@ class ScriptedTrainer(pb_grpc.TrainerServiceServicer):
         self.before_start: Callable[[pb.StartRunRequest], Any] = lambda request: None
         self.lists = 0
         self.list_seconds = 0.0
-        self.check = pb.CheckRunResponse()
+        self.check: pb.CheckRunResponse | None = pb.CheckRunResponse()
+        """None: it does not know the call."""
         self.checks: list[pb.CheckRunRequest] = []
         self.count: Callable[[], pb.CountTokensResponse] = pb.CountTokensResponse
         self.counts: list[pb.CountTokensRequest] = []
@@ -150,6 +151,8 @@ class ScriptedTrainer(pb_grpc.TrainerServiceServicer):
 
     async def CheckRun(self, request: pb.CheckRunRequest, context: Any) -> pb.CheckRunResponse:
         self.checks.append(request)
+        if self.check is None:
+            return await super().CheckRun(request, context)
         return self.check
 
     async def CountTokens(self, request: pb.CountTokensRequest, context: Any) -> pb.CountTokensResponse:

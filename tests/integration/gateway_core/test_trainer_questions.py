@@ -97,9 +97,47 @@ async def test_a_job_that_no_trainer_can_take_is_refused(room: Room) -> None:
     assert dry.status_detail == (
         "it is slow; memory: not known before the run has loaded its model (x/y is not there yet)"
     )
+    # One that does not know the question stands in nobody's way.
+    small.check = large.check = None
+    dry = await gateway.jobs.create(job_spec(), validate_only=True)
+    assert dry.status_detail == (
+        f"memory: not known before the run has loaded its model (trainer {small.address} does not reckon; "
+        f"trainer {large.address} does not reckon)"
+    )
+    small.check = pb.CheckRunResponse(obstacles=[OBSTACLE])
     # One that is away may be able to.
     await large.stop()
     await gateway.jobs.create(job_spec())
+
+
+async def test_what_trainers_say_is_told_with_all_the_rest(room: Room) -> None:
+    trainer = await room.add_trainer()
+    gateway = await room.open()
+    broken = pb.Obstacle(field="base_model", message="it holds no config.json")
+    trainer.check = pb.CheckRunResponse(obstacles=[OBSTACLE, broken])
+
+    async def wrong(**changed: Any) -> set[str]:
+        with pytest.raises((InvalidArgumentError, NotFoundError)) as refused:
+            await gateway.jobs.create({**job_spec(), **changed})
+        error = refused.value
+        return {v.field for v in error.violations} if isinstance(error, InvalidArgumentError) else {"-"}
+
+    obstacles = {OBSTACLE.field, broken.field}
+    assert await wrong() == obstacles
+    assert await wrong(output_name="no name", rewards=[]) == {"output_name", "rewards", *obstacles}
+    assert await wrong(dataset_id="nowhere") == {"dataset_id", *obstacles}
+    assert trainer.checks[-1].dataset_uri == ""
+    # With other hyperparameters it may need less; its model is the same.
+    given = {"max_steps": 2, "global_batch_size": 16, "kl_coef": -1}
+    assert await wrong(hyperparameters=given) == {"hyperparameters.kl_coef", broken.field}
+    assert '"kl_coef":0.001' in trainer.checks[-1].hyperparameters_json
+    evaluated = {"max_steps": 2, "global_batch_size": 16, "eval_dataset_id": "builtin:additions"}
+    assert await wrong(hyperparameters=evaluated) == obstacles
+    asked = trainer.checks[-1]
+    assert asked.eval_dataset_uri == asked.dataset_uri != ""
+    asked_before = len(trainer.checks)
+    assert await wrong(base_model="") == {"base_model"}
+    assert len(trainer.checks) == asked_before
 
 
 async def test_without_a_trainer_it_is_not_known(room: Room) -> None:

@@ -196,6 +196,9 @@ async def test_what_a_reward_server_needs_is_checked_when_it_is_up(edges: Edges)
         assert '"answer"' in told["rewards[0].reward"]
         assert "solution" in told["rewards[0].reward"]
         told = await refusals(edges, {**spec, "rewards": [{**binding, "config": {"tag": 1, "tagg": "x"}}]})
+        # The column is told again: everything at once.
+        column = told.pop("rewards[0].reward")
+        assert column.startswith('"answer": exact needs this column')
         assert told == {
             "rewards[0].config.tag": "1 is not of type 'string'",
             "rewards[0].config.tagg": '"x": there is no such field; it takes tag',
@@ -226,10 +229,23 @@ async def test_text_that_is_no_json_is_told_with_all_else_that_is_wrong(edges: E
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await edges.jobs.CreateTrainingJob(pb.CreateTrainingJobRequest(spec=spec))
     told = details_of(caught.value)
-    assert set(told) == {"hyperparameters", "rewards[0].config", "rewards[1].config", "output_name"}
+    # The reward server is not there either.
+    assert set(told) == {
+        *("hyperparameters", "rewards[0].config", "rewards[1].config", "output_name"),
+        *("rewards[0].server", "rewards[1].server"),
+    }
     assert "is not JSON" in told["hyperparameters"]
     assert "[1] is not a JSON object" in told["rewards[0].config"]
     assert "nested more than 64 levels" in told["rewards[1].config"]
+    # Without what is no JSON it is like a request that was made; it is refused all the same.
+    good = to_message({**GOOD, "hyperparameters": {}})
+    made = pb.CreateTrainingJobRequest(spec=good, request_id="again")
+    await register(edges)
+    await edges.jobs.CreateTrainingJob(made)
+    made.spec.hyperparameters_json = "{nonsense"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await edges.jobs.CreateTrainingJob(made)
+    assert set(details_of(caught.value)) == {"hyperparameters"}
 
 
 async def test_numbers_that_json_does_not_have_are_refused_by_name(edges: Edges) -> None:

@@ -109,6 +109,18 @@ async def test_everything_wrong_is_told_at_once_in_the_same_words(edges: Edges) 
     assert [e["param"] for e in unknown.json()["error"]["errors"]] == ["addresses", "adresses"]
 
 
+async def test_what_is_wrong_in_its_form_hides_nothing_else(edges: Edges) -> None:
+    body = {"name": "No Name", "addresses": ["nowhere"], "credential": "a/b"}
+    answer = await edges.http.post("/v1/reward_servers", json=body)
+    assert answer.status_code == 422, answer.text
+    fields = {"name", "addresses[0]", "credential"}
+    assert {wrong["param"] for wrong in answer.json()["error"]["errors"]} == fields
+    asked = pb.RewardServer(name="No Name", addresses=["nowhere"], credential="a/b")
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await edges.reward_servers.CreateRewardServer(pb.CreateRewardServerRequest(reward_server=asked))
+    assert set(details_of(refused.value)) == fields
+
+
 async def test_servers_are_listed_by_name_and_asked_at_the_same_time(
     edges: Edges, monkeypatch: pytest.MonkeyPatch
 ) -> None:

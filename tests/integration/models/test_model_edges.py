@@ -12,6 +12,7 @@ import pytest
 from edges import Edges, open_edges
 from model_files import ADAPTER, WEIGHTS, WHOLE, add_checkpoint, add_job, add_model
 
+from gateway.events import LogLine
 from gateway.models import links
 from plaudit.gateway.v1 import model_service_pb2 as pb
 from plaudit.gateway.v1.model_service_pb2_grpc import ModelServiceStub
@@ -148,6 +149,41 @@ async def test_a_job_without_a_model_says_why(edges: Edges) -> None:
     assert (await edges.http.get("/v1/models/adder")).status_code == 404
     shown = (await edges.http.get(f"/v1/training_jobs/{done.job.id}")).json()
     assert (shown["model_id"], shown["download_url"]) == (None, None)
+
+
+async def test_the_model_of_a_job_is_saved_as_clients_of_the_dialect_ask(edges: Edges) -> None:
+    job = await add_job(edges.store)
+    model = await add_model(edges.store, edges.artifact_root, job)
+    asked = {"name": "acme", "source": {"type": "training_job", "training_job_id": job.job.id}}
+    for body in (asked, asked, {**asked, "name": "adder", "artifact": "full"}):
+        answer = await edges.http.post("/v1/models", json=body)
+        assert answer.status_code == 200, answer.text
+        saved = answer.json()
+        found = [saved[name] for name in ("id", "name", "source", "status")]
+        assert found == [model.id, "adder", "training_job", "available"]
+    async with edges.store.snapshot() as session:
+        events = await session.events.after(0, job_id=job.job.id, limit=50)
+    told = [event.payload.message for event in events if isinstance(event.payload, LogLine)]
+    assert told == [f'model {model.id} is called adder, as its job\'s output: "acme" has no effect'] * 2
+
+    async def refused(status: int, **changed: object) -> dict[str, str]:
+        answer = await edges.http.post("/v1/models", json={**asked, **changed})
+        assert answer.status_code == status, answer.text
+        error = answer.json()["error"]
+        return {e["param"]: e["message"] for e in error.get("errors") or [error]}
+
+    assert set(await refused(422, source={"type": "huggingface"})) == {
+        "source.type",
+        "source.training_job_id",
+    }
+    assert set(await refused(422, checkpoint="x@1")) == {"checkpoint"}
+    assert set(await refused(422, source=None)) == {"checkpoint"}
+    assert set(await refused(422, source=None, checkpoint="x@1", artifact="full")) == {"name", "artifact"}
+    running = await add_job(edges.store, JobStatus.RUNNING)
+    source = {"type": "training_job", "training_job_id": running.job.id}
+    assert "it has a model when it is completed" in next(iter((await refused(400, source=source)).values()))
+    unknown = {"type": "training_job", "training_job_id": "job_x"}
+    assert "there is no training job" in next(iter((await refused(404, source=unknown)).values()))
 
 
 async def test_models_are_listed_by_pages_and_deleted_with_their_files(edges: Edges) -> None:

@@ -12,10 +12,11 @@ from edges import DescribedServer, Edges, described_server, details_of, open_edg
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from job_fixtures import GOOD, to_message
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from secured import Keys, half, kit_server
 
 from gateway.rewards import Registration, replicas
+from plaudit.errors import FieldViolation
 from plaudit.gateway.v1 import training_job_service_pb2 as jobs_pb
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from reward_service import Item, Reward, reward
@@ -24,7 +25,7 @@ ANY_OBJECT = '{"type": "object"}'
 
 
 class Asked(DescribedServer):
-    """Answers ScoreOnce with a status, after a given time."""
+    """Answers the first ScoreOnce with a status, after a given time."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Asked(DescribedServer):
     async def ScoreOnce(self, request: Any, context: Any) -> pb.ScoreOnceResponse:
         self.questions.append(request)
         await asyncio.sleep(self.delay_of_answer)
-        if self.code is not None:
+        if self.code is not None and len(self.questions) == 1:
             bad = error_details_pb2.BadRequest(
                 field_violations=[
                     error_details_pb2.BadRequest.FieldViolation(field=field, description=why)
@@ -148,6 +149,102 @@ async def test_a_wrong_config_that_only_the_server_knows_is_told_before_anything
         assert told["rewards[1].reward"].startswith('"elsewhere": picks needs this column, and dataset ')
 
 
+def strict() -> Reward:
+    class Config(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        pattern: str = Field(examples=["a+"])
+        who: str
+        depth: int = Field(default=1, le=3)
+        tags: list[str] = Field(default=[], max_length=2)
+
+        @field_validator("pattern")
+        @classmethod
+        def _compiles(cls, pattern: str) -> str:
+            if "(?=" in pattern:
+                raise ValueError("a pattern has no lookahead here; write it without")
+            return pattern
+
+    async def check(config: Config) -> list[FieldViolation]:
+        unknown = [FieldViolation("who", f"nobody is called {config.who}")] if config.who != "main" else []
+        # Which follows from the default alone where the given one is wrong.
+        return [*unknown, *([FieldViolation("depth", "1 is too flat")] if config.depth == 1 else [])]
+
+    @reward(name="strict", config=Config, check=check, required_columns=("gold",))
+    async def strict(item: Item) -> float:
+        """Strict about its configuration."""
+        return 1.0
+
+    return strict
+
+
+async def test_what_schema_server_and_check_find_is_told_at_once(tmp_path: Path) -> None:
+    everything = {"depth": 7, "pattern": "(?=a)b", "who": "nobody", "tags": ["a", "b", "c"], "size": 1}
+    async with open_edges(tmp_path) as edges, kit_server(None, strict(), picking()) as at:
+        await add(edges, at)
+        told = await refused(
+            edges,
+            spec(
+                on_judge("strict", "a", config=everything, weight=2e6),
+                on_judge("strict", "b", config={"pattern": "a", "who": "nobody", "depth": 2}),
+                on_judge("strict", "c", config={"pattern": 3, "who": "nobody"}),
+            ),
+        )
+        assert set(told) == {
+            # By the job's own rules, by the columns of the dataset, by the schema,
+            *("rewards[0].weight", "rewards[0].reward", "rewards[1].reward", "rewards[2].reward"),
+            *("rewards[0].config.depth", "rewards[0].config.tags", "rewards[0].config.size"),
+            # by what only the server's reading of it finds, and by the reward's own check of the rest.
+            *("rewards[0].config.pattern", "rewards[0].config.who", "rewards[1].config.who"),
+            # Another pattern stands for the one that is none, which it must have.
+            *("rewards[2].config.pattern", "rewards[2].config.who", "rewards[2].config.depth"),
+        }
+        assert "7 is greater than the maximum of 3" in told["rewards[0].config.depth"]
+        assert "no lookahead here" in told["rewards[0].config.pattern"]
+        assert told["rewards[0].config.who"] == "nobody is called nobody"
+        # A column that the config names, beside what is wrong elsewhere in the job.
+        told = await refused(
+            edges,
+            spec(
+                on_judge("picks", "a", config={"where": "elsewhere"}),
+                on_judge("strict", "b", config={"pattern": "(?=a)", "who": "main"}),
+            ),
+        )
+        assert set(told) == {
+            *("rewards[0].reward", "rewards[1].reward"),
+            *("rewards[1].config.pattern", "rewards[1].config.depth"),
+        }
+
+
+async def test_a_function_is_told_what_its_server_says_beside_its_name(tmp_path: Path) -> None:
+    class Config(BaseModel):
+        source: str
+        filename: str
+        format: str
+
+    async def check(config: Config) -> list[FieldViolation]:
+        return [FieldViolation("source", "line 1: invalid syntax")] if "def" not in config.source else []
+
+    @reward(name="python_function", config=Config, check=check)
+    async def function(item: Item) -> float:
+        """What a function returns."""
+        return 1.0
+
+    async with open_edges(tmp_path) as edges, kit_server(None, function) as at:
+        await edges.gateway.reward_servers.create("builtin", Registration(addresses=(at,)))
+        for name, source, wrong in (
+            ("a/b", "nonsense", {"name", "file"}),
+            ("a", "nonsense", {"file"}),
+            ("a/b", "def reward(): ...", {"name"}),
+            ("a/b", "", {"name", "file"}),
+        ):
+            answer = await edges.http.post(
+                "/v1/reward_functions", data={"name": name}, files={"file": ("f.py", source, "text/x-python")}
+            )
+            assert answer.status_code == 422, answer.text
+            assert {error["param"] for error in answer.json()["error"]["errors"]} == wrong
+
+
 async def test_violations_are_told_by_the_jobs_own_paths(tmp_path: Path) -> None:
     server = Asked(
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -169,8 +266,10 @@ async def test_violations_are_told_by_the_jobs_own_paths(tmp_path: Path) -> None
                 on_judge("short", "b", config={"tag": "<x>"}),
             ),
         )
-        # What is known to be wrong is not asked about; what is wrong with our question is not the job's.
-        (question,) = server.questions
+        # What is not there is not asked about; what is wrong with our question is not the job's.
+        question, *again = server.questions
+        left = sorted((r.name, r.config_json) for one in again for r in one.rewards)
+        assert left == [("exact", "{}"), ("short", "{}")]
         assert [(r.name, r.config_json) for r in question.rewards] == [
             ("exact", '{"depth": 7}'),
             ("short", '{"tag": "<x>"}'),

@@ -38,6 +38,19 @@ def job(gateway: Stack) -> Iterator[str]:
             made.cancel()
 
 
+def test_a_clone_that_is_only_checked_is_shown_as_a_job_of_a_file(cli: Cli, job: str, job_file: str) -> None:
+    of_file, of_clone = cli("job", "submit", job_file, "--dry-run"), cli("job", "clone", job, "--dry-run")
+    assert of_file == of_clone
+    assert of_clone[0] == 0
+    assert "memory: " in of_clone[1]
+    # The source's rewards but for one field.
+    status, out, _ = cli("job", "clone", job, "--dry-run", "--set", "rewards[0].weight=0.25")
+    assert (status, out) == (0, of_clone[1].replace("weight = 1.0", "weight = 0.25"))
+    assert out != of_clone[1]
+    status, _, told = cli("job", "clone", job, "--set", "rewards[1].weight=0.25")
+    assert status == 2 and "the last entry of rewards is rewards[0]" in told
+
+
 def test_done_is_0(cli: Cli, job: str, job_file: str) -> None:
     for verb in (
         ["job", "list"],

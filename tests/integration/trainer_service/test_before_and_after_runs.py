@@ -135,6 +135,14 @@ async def test_prompts_are_counted_as_the_model_reads_them(trainer: InnerTrainer
         check_request(dataset_uri=by_digest, hyperparameters={"max_prompt_length": 49})
     )
     assert not unknown.obstacles
+    # Held-out prompts are told as such: where evaluations take rows 1 and 3 alone, the fourth hurts nobody.
+    for most, fields in ((4, ["hyperparameters.eval_dataset_id"]), (2, [])):
+        held_out = {"max_prompt_length": 50, "eval_dataset_id": "exams", "eval_max_prompts": most}
+        checked = await trainer.stub.CheckRun(
+            check_request(eval_dataset_uri=by_digest, hyperparameters=held_out)
+        )
+        assert [o.field for o in checked.obstacles] == fields
+        assert all('the prompt of row 4 of "exams" does not fit' in o.message for o in checked.obstacles)
     # It is kept, also by the next service, which has nobody to ask.
     await trainer.stop()
     path.unlink()

@@ -230,6 +230,7 @@ async def test_a_second_cancel_may_shorten_the_grace(trainer: InnerTrainer) -> N
     await cancel(trainer, grace=2_000)  # type: ignore[misc]
     await cancel(trainer)  # type: ignore[misc]
     await trainer.until(lambda run: run.state == pb.RUN_STATE_CANCELLED)
+    assert trainer.processes("run_1") == []
 
 
 async def test_cancelling_a_run_that_is_over_changes_nothing(trainer: InnerTrainer) -> None:

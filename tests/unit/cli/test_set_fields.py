@@ -69,3 +69,38 @@ def test_what_cannot_be_set_is_told_with_the_nearest_names(pair: str, told: str)
 def test_an_entry_of_what_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="rewards is no list here; set it as a whole"):
         with_overrides({}, ["rewards[0].weight=1"])
+
+
+def test_a_path_into_what_is_cloned_starts_from_what_it_has() -> None:
+    source = {**JOB, "hyperparameters": {"max_steps": 10, "seed": 3, "stop_on": ["a", "b"]}}
+    before = repr(source)
+    pairs = ["rewards[1].config.tags[1]=z", "rewards[0].weight=0.5", "hyperparameters.max_steps=20"]
+    assert with_overrides({}, pairs, of=source) == {
+        "rewards": [
+            {"server": "a", "reward": "r", "weight": 0.5},
+            {"server": "b", "reward": "q", "config": {"tags": ["x", "z"]}},
+        ],
+        # One by one: what is not named stays as it is, without a word.
+        "hyperparameters": {"max_steps": 20},
+    }
+    assert with_overrides({}, ["hyperparameters.stop_on[1]=c"], of=source) == {
+        "hyperparameters": {"stop_on": ["a", "c"]}
+    }
+    # What is set as a whole is not the source's any more.
+    assert with_overrides({}, ['rewards=[{"server": "c"}]', "rewards[0].reward=s"], of=source) == {
+        "rewards": [{"server": "c", "reward": "s"}]
+    }
+    assert repr(source) == before
+
+
+@pytest.mark.parametrize(
+    ("pair", "told"),
+    [
+        ("rewards[2].weight=5", r"'?rewards\[2\].weight=5.* the last entry of rewards is rewards\[1\]"),
+        ("rewards[0].config.tags[0]=x", "rewards\\[0\\].config.tags is no list here"),
+        ("hyperparameters.stop_on[0]=x", "hyperparameters.stop_on is no list here"),
+    ],
+)
+def test_an_entry_that_the_source_lacks_is_refused(pair: str, told: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=told):
+        with_overrides({}, [pair], of=JOB)

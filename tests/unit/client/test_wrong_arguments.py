@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -97,3 +98,10 @@ async def test_a_closed_client_says_so(tmp_path) -> None:
         await other.training_jobs.get("job_1")
     with pytest.raises(FailedPreconditionError, match="closed"):
         await other.datasets.upload(tmp_path / "rows.jsonl")
+
+
+def test_a_time_beyond_all_years_is_refused(client: Client) -> None:
+    beyond = datetime.max.replace(tzinfo=timezone(timedelta(hours=-12)))
+    with pytest.raises(InvalidArgumentError, match="is no time of the years 1 to 9999") as caught:
+        client.tokens.create("ci", "viewer", expires_at=beyond)
+    assert [violation.field for violation in caught.value.violations] == ["expires_at"]

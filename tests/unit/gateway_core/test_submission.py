@@ -10,6 +10,7 @@ import pytest
 
 from gateway.jobs.ports import AskedReward, CheckedConfigs, OfferedReward, ServerDescription
 from gateway.jobs.submission import check_submission
+from gateway.jobs.trainer_questions import NoTrainers
 from gateway.store.datasets import StoredDataset
 from gateway.store.reward_servers import RegisteredRewardServer
 from plaudit.errors import FieldViolation, InvalidArgumentError, NotFoundError
@@ -108,7 +109,7 @@ def spec(**changes: Any) -> dict[str, Any]:
 
 async def wrong(data: object) -> dict[str, str]:
     with pytest.raises(InvalidArgumentError) as refused:
-        await check_submission(data, Datasets(), Servers(), NoJobs())
+        await check_submission(data, Datasets(), Servers(), NoJobs(), NoTrainers())
     return {v.field: v.message for v in refused.value.violations}
 
 
@@ -119,7 +120,7 @@ async def test_a_good_job_is_resolved() -> None:
         {"server": "rs_builtin", "reward": "length_penalty"},
         {"server": "away", "reward": "anything", "config": {"x": 1}},
     ]
-    submission = await check_submission(spec(rewards=rewards), Datasets(), servers, NoJobs())
+    submission = await check_submission(spec(rewards=rewards), Datasets(), servers, NoJobs(), NoTrainers())
     assert submission.dataset_id == "ds_1"
     assert submission.reward_server_ids == ("rs_builtin", "rs_builtin", "rs_away")
     assert [b.name for b in submission.spec.rewards] == ["exact_answer", "length_penalty", "anything"]
@@ -158,7 +159,9 @@ async def test_the_dataset_of_evaluations_is_checked_as_the_one_of_training() ->
     def evaluated_on(name: str) -> dict[str, Any]:
         return spec(hyperparameters={"eval_dataset_id": name, "global_batch_size": 80})
 
-    submission = await check_submission(evaluated_on("numbers"), Datasets(), Servers(), NoJobs())
+    submission = await check_submission(
+        evaluated_on("numbers"), Datasets(), Servers(), NoJobs(), NoTrainers()
+    )
     assert (submission.dataset_id, submission.eval_dataset_id) == ("ds_1", "ds_1")
     found = await wrong(evaluated_on("unanswered"))
     assert list(found) == ["rewards[0].reward"]
@@ -170,18 +173,20 @@ async def test_the_dataset_of_evaluations_is_checked_as_the_one_of_training() ->
     assert list(found) == ["hyperparameters.eval_dataset_id"]
     assert "cannot be used by grpo: not every row has a prompt to answer" in str(found)
     with pytest.raises(NotFoundError) as missing:
-        await check_submission(evaluated_on("none"), Datasets(), Servers(), NoJobs())
+        await check_submission(evaluated_on("none"), Datasets(), Servers(), NoJobs(), NoTrainers())
     assert missing.value.field == "hyperparameters.eval_dataset_id"
-    assert (await check_submission(spec(), Datasets(), Servers(), NoJobs())).eval_dataset_id is None
+    assert (
+        await check_submission(spec(), Datasets(), Servers(), NoJobs(), NoTrainers())
+    ).eval_dataset_id is None
 
 
 async def test_only_unknown_names_are_not_found() -> None:
     with pytest.raises(NotFoundError) as missing:
-        await check_submission(spec(dataset_id="none"), Datasets(), Servers(), NoJobs())
+        await check_submission(spec(dataset_id="none"), Datasets(), Servers(), NoJobs(), NoTrainers())
     assert missing.value.field == "dataset_id"
     data = spec(dataset_id="none", rewards=[{"server": "nowhere", "reward": "x"}])
     with pytest.raises(NotFoundError, match="nowhere") as missing:
-        await check_submission(data, Datasets(), Servers(), NoJobs())
+        await check_submission(data, Datasets(), Servers(), NoJobs(), NoTrainers())
     assert "none" in missing.value.message
     assert set(await wrong(spec(dataset_id="none", method="ppo"))) == {"dataset_id", "method"}
 
@@ -200,7 +205,9 @@ async def test_a_dataset_smaller_than_a_step_is_refused_with_a_size_that_works()
     assert list(found) == ["hyperparameters.global_batch_size"]
     assert "88 takes 11 prompts a step" in found["hyperparameters.global_batch_size"]
     assert "has 10; 80 would work" in found["hyperparameters.global_batch_size"]
-    await check_submission(spec(hyperparameters={"global_batch_size": 80}), Datasets(), Servers(), NoJobs())
+    await check_submission(
+        spec(hyperparameters={"global_batch_size": 80}), Datasets(), Servers(), NoJobs(), NoTrainers()
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,7 +232,7 @@ async def test_a_column_that_the_configuration_names_takes_the_place_of_the_defa
     config: dict[str, Any],
 ) -> None:
     rewards = [{"server": "builtin", "reward": "exact_answer", "config": config}]
-    await check_submission(spec(rewards=rewards), Datasets(), Servers(), NoJobs())
+    await check_submission(spec(rewards=rewards), Datasets(), Servers(), NoJobs(), NoTrainers())
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.datasets.faults import RowFault
-from gateway.datasets.formats import read_rows
+from gateway.datasets.formats import _parquet_pages, read_rows
+from gateway.datasets.formats._parquet_pages import PageSizes
 from gateway.datasets.rows import MAX_ROW_BYTES, Row
 from plaudit.errors import ResourceExhaustedError
 
@@ -232,6 +233,63 @@ def test_what_a_file_unpacks_to_is_counted_whatever_it_says_of_itself() -> None:
     assert seen == 16
 
 
+WRITTEN: list[dict[str, Any]] = [
+    {},
+    {"use_dictionary": False, "compression": "zstd"},
+    {
+        "compression": "gzip",
+        "data_page_version": "2.0",
+        "write_page_index": True,
+        "write_page_checksum": True,
+    },
+    {"compression": "none", "version": "1.0", "row_group_size": 7, "data_page_size": 100},
+]
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_what_a_page_unpacks_to_is_read_from_the_page(written: dict[str, Any]) -> None:
+    texts = [chr(97 + n % 26) * (1 + 100 * n) for n in range(40)]
+    table = pa.table({"prompt": texts, "more": [[{"n": n}] * (n % 5) for n in range(40)]})
+    data = parquet(table, **written)
+    file = io.BytesIO(data)
+    metadata = pq.ParquetFile(file).metadata
+    sizes = PageSizes(file, metadata)
+    for group in range(metadata.num_row_groups):
+        columns = [metadata.row_group(group).column(n) for n in range(metadata.num_columns)]
+        # A column that was not cut into pages is one page, and its dictionary; both with their headers.
+        most = sum(column.total_uncompressed_size for column in columns)
+        assert 0 < sizes.of(group).all < most
+        if "data_page_size" not in written:
+            # In a header may stand the smallest and the largest text, of nearly 4 kB each.
+            assert sizes.of(group).all > most - 200 * len(columns) - 2 * len(texts[-1])
+        assert (sizes.of(group).dictionaries > 0) is ("use_dictionary" not in written)
+    assert [value["prompt"] for value in values(data)] == texts
+
+
+def test_a_page_that_unpacks_to_too_much_is_never_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_parquet_pages, "MAX_OPEN_PAGES_BYTES", 1_000_000)
+    small, large = ["a" * 1_000] * 3, ["b" * 600_000]
+    rows = pa.table({"prompt": [*small, *large], "answer": [*small, *large]})
+    data = parquet(rows, compression="zstd", use_dictionary=False, row_group_size=3)
+    read_whole = []
+    with pytest.raises(
+        ResourceExhaustedError, match=r'row group 2 of the file .* to column "answer"'
+    ) as refused:
+        for row in read_rows(io.BytesIO(data), ""):
+            read_whole.append(row)
+    assert refused.value.reason == "UPLOAD_TOO_LARGE"
+    assert len(read_whole) == 3
+    with pytest.raises(ResourceExhaustedError, match='column "prompt"'):
+        list(read_rows(io.BytesIO(repeated("a" * 1_000_001, 2)), ""))
+
+
+def test_rows_that_are_far_too_large_are_told_unseen() -> None:
+    texts = ["a", "b" * 40_000_000, "c"]
+    for column in (pa.array(texts), pa.array(texts).dictionary_encode()):
+        data = parquet(pa.table({"prompt": column}), compression="zstd")
+        assert faults(data) == [("row 2", "the row is longer than 4,194,304 bytes; split it or shorten it")]
+
+
 def test_columns_of_one_name_are_refused_in_parquet_too() -> None:
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array([1]), pa.array([2])], ["prompt", "n", "n"])
     assert faults(parquet(table)) == [
@@ -245,6 +303,16 @@ def test_columns_of_one_name_are_refused_in_parquet_too() -> None:
 GOOD = parquet(pa.table({"prompt": ["2 + 3?", "4 + 4?"] * 20, "answer": list(range(40))}))
 
 
+def assert_rows_and_faults(data: bytes, file_format: str) -> None:
+    """Every row is in normal form or told in words, all of it valid Unicode."""
+    for row in read(data, file_format):
+        if isinstance(row, RowFault):
+            assert row.message.encode("utf-8")
+        else:
+            assert isinstance(json.loads(row.prompt_json.encode("utf-8")), str | list)
+            assert isinstance(json.loads(row.columns_json.encode("utf-8")), dict)
+
+
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_a_damaged_parquet_file_gives_rows_and_faults_and_nothing_else(data: st.DataObject) -> None:
@@ -253,8 +321,7 @@ def test_a_damaged_parquet_file_gives_rows_and_faults_and_nothing_else(data: st.
         damaged[data.draw(st.integers(4, len(damaged)) if len(damaged) > 4 else st.just(0)) - 1] = data.draw(
             st.integers(0, 255)
         )
-    for row in read(bytes(damaged), "parquet"):
-        (row.message if isinstance(row, RowFault) else row.columns_json).encode("utf-8")
+    assert_rows_and_faults(bytes(damaged), "parquet")
 
 
 PIECES = (
@@ -280,8 +347,7 @@ PIECES = (
 @settings(max_examples=400, deadline=None)
 def test_any_bytes_give_rows_and_faults_and_nothing_else(file_format: str, data: bytes) -> None:
     start = {"json": b"[", "csv": b"prompt,b\n", "": b""}[file_format]
-    for row in read(start + data, file_format):
-        (row.message if isinstance(row, RowFault) else row.columns_json).encode("utf-8")
+    assert_rows_and_faults(start + data, file_format)
 
 
 json_rows = st.fixed_dictionaries(

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plaudit.cli import _chat
-from plaudit.cli.model import app
+from plaudit.cli.model import _own_folder, app
 from plaudit.errors import FailedPreconditionError, InvalidArgumentError
 
 # In the place of the process that loads a model: it says what it read, and with which settings.
@@ -84,3 +84,14 @@ def test_without_the_trainer_extra_it_says_what_to_install(monkeypatch, folder):
         FailedPreconditionError, match=r"needs torch, peft, .*pip install 'plaudit\[trainer\]'"
     ):
         CliRunner().invoke(app, ["chat", str(folder), "--prompt", "x"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc", "", ".ssh", "a/b", "..", "a\\b", "x" * 300])
+def test_a_folder_is_never_where_a_gateway_leads(name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="is no name of a folder"):
+        _own_folder(name)
+
+
+def test_models_go_by_their_names_and_ids() -> None:
+    for name in ("adder-2.1", "model_01M8PRB2MA4W117409Z5Y4K2WE", "A_b.c"):
+        assert _own_folder(name) == name

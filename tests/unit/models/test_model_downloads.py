@@ -83,6 +83,26 @@ async def test_a_part_of_another_model_is_not_built_upon(tmp_path):
     assert (tmp_path / "weights/model.safetensors").read_bytes() == CONTENT["weights/model.safetensors"]
 
 
+async def test_two_downloads_at_once_into_one_folder_do_not_mix_their_bytes(tmp_path):
+    """The second comes while the first is under way, and is done before it."""
+    first = Source()
+    meanwhile: list[Source] = []
+
+    async def first_source(path, offset):
+        async for chunk in first(path, offset):
+            yield chunk
+            if path.startswith("weights") and not meanwhile:
+                meanwhile.append(Source())
+                await download_files(announced(CONTENT), tmp_path, meanwhile[0], quiet, here, overwrite=True)
+                assert (tmp_path / path).read_bytes() == CONTENT[path]
+
+    await download_files(announced(CONTENT), tmp_path, first_source, quiet, here, overwrite=True)
+    assert meanwhile[0].asked == [("weights/model.safetensors", 0)]
+    assert names(tmp_path) == set(CONTENT)
+    for path, data in CONTENT.items():
+        assert (tmp_path / path).read_bytes() == data
+
+
 async def test_files_of_another_model_are_not_overwritten_unasked(tmp_path):
     source = Source()
     (tmp_path / "weights").mkdir()

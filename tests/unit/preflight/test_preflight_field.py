@@ -34,7 +34,7 @@ def test_anything_else_is_refused_by_name(value):
 def test_it_travels(given):
     message = spec_to_proto({**JOB, **given})
     wanted = given.get("preflight", "stop")
-    assert parse_job_spec(spec_to_data(message)).preflight == wanted
+    assert parse_job_spec(spec_to_data(message, [])).preflight == wanted
     assert spec_from_proto(message).preflight == wanted
 
 

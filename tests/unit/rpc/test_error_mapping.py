@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
+import structlog
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -81,6 +82,16 @@ async def test_an_unexpected_error_tells_an_incident_and_nothing_else(address: s
     assert caught.value.code() is grpc.StatusCode.INTERNAL
     assert "incident" in caught.value.details()
     assert "secret" not in caught.value.details()
+
+
+async def test_a_method_that_the_servicer_leaves_out_is_no_error_of_it(address: str) -> None:
+    async with open_channel(address) as channel:
+        with structlog.testing.capture_logs() as logs, pytest.raises(grpc.aio.AioRpcError) as caught:
+            await RewardServiceStub(channel).ScoreOnce(pb.ScoreOnceRequest())
+    arrived = error_from_rpc(caught.value, target="the reward server")
+    assert isinstance(arrived, errors.UnimplementedError)
+    assert arrived.message == "this server does not serve /plaudit.reward.v1.RewardService/ScoreOnce"
+    assert logs == []
 
 
 async def test_an_error_after_frames_of_a_stream_arrives_too(address: str) -> None:

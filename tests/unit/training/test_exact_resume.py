@@ -8,6 +8,7 @@ from peft import LoraConfig
 from training_bench import length_reward
 
 from plaudit.types.metrics import TIMING_METRICS
+from plaudit.types.scoring import Failed, FailureCode
 from trainer_service.journal import CheckpointSaved, StepCompleted
 from trainer_service.training.checkpoints import open_checkpoint
 
@@ -90,3 +91,41 @@ def test_resume_is_exact(make_bench, num_iterations, make_adapter):
     # The reference is the base model, not the checkpoint: the divergence goes on from where it was.
     assert told(second)[stop_at + 1]["kl_div"] > 0.0
     assert told(straight)[1]["kl_div"] == 0.0
+
+
+@pytest.mark.parametrize("num_iterations", [1, 2])
+def test_an_unscored_step_is_done_again_as_if_it_had_been_scored_at_once(make_bench, num_iterations):
+    settings = {
+        "prompt_count": 5,
+        "max_steps": 4 * num_iterations,
+        "num_iterations": num_iterations,
+        "weight_decay": 0.1,
+        "lr_scheduler": "linear",
+        "seed": 5,
+    }
+    away_at = 2 * num_iterations + 1
+
+    def away(prompt, completion, step):
+        gone = {"length": Failed(FailureCode.UNAVAILABLE, "connection refused")}
+        return gone if step == away_at else length_reward(prompt, completion, step)
+
+    straight = make_bench(attempt=1, **settings)
+    straight.trainer.train()
+    first = make_bench(attempt=2, outcomes_of=away, **settings)
+    first.trainer.train()
+    assert list(told(first)) == list(range(1, away_at + 1))
+    saved = first.entries(CheckpointSaved)[-1]
+
+    second = make_bench(attempt=3, **settings)
+    checkpoint = open_checkpoint(second.artifact_root, saved.uri)
+    assert checkpoint.prompts_consumed == 8
+    second.trainer.train(resume_from_checkpoint=str(checkpoint.folder))
+    # Steps 1 to 2, then all from the one that was not scored.
+    assert told(second) == {step: m for step, m in told(straight).items() if step >= away_at}
+    assert texts(first) | texts(second) == texts(straight)
+    assert all(torch.equal(w, second.parameters()[n]) for n, w in straight.parameters().items())
+
+    still_away = make_bench(attempt=4, outcomes_of=away, **settings)
+    still_away.trainer.train(resume_from_checkpoint=str(checkpoint.folder))
+    assert list(told(still_away)) == [away_at]
+    assert still_away.entries(CheckpointSaved) == []

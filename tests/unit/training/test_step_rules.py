@@ -180,20 +180,38 @@ def test_three_steps_in_a_row_that_are_not_finite_pause_the_run(make_bench):
     assert pausing.state is RunState.PAUSING and pausing.reason == bench.rules.pause_reason
 
 
-def test_too_many_unscored_completions_pause_at_the_boundary(make_bench):
+def test_too_many_unscored_completions_pause_before_their_step(make_bench):
     def outcomes_of(prompt, completion, step):
         index = int(completion.completion_id.split("-")[1])
         return {"length": GONE if step == 3 and index < 9 else Scored(float(index))}
 
     bench = make_bench(outcomes_of=outcomes_of, max_steps=8, num_iterations=2, max_unscored_fraction=0.5)
+    after = Snapshots(bench)
     bench.trainer.train()
-    # 9 of 16 is too many in step 3; its rollout serves step 4 too, and then a boundary is reached.
-    assert len(steps_of(bench)) == 4
-    assert bench.entries(CheckpointSaved)[-1].step == 4
+    # 9 of 16 is too many in step 3, whose rollout step 4 would use too: both are left to who resumes.
+    assert [m["step_skipped"] for m in steps_of(bench)] == [0.0, 0.0, 1.0]
+    assert steps_of(bench)[-1]["unscored_fraction"] == 9 / 16
+    assert same(after.weights[1], after.weights[2]) and same(after.optimizer[1], after.optimizer[2])
+    assert [c.step for c in bench.entries(CheckpointSaved)] == [2]
+    assert bench.rules.leaves_its_last_step
     assert bench.rules.pause_reason == (
         "9 of the 16 completions of step 3 could not be scored, more than max_unscored_fraction (0.5) "
         "allows: 9 times length: unavailable (connection refused)"
     )
+
+
+@pytest.mark.parametrize(
+    ("step", "checkpoints"), [(1, []), (2, [1]), (3, [1, 2])], ids=["first", "second", "last"]
+)
+def test_the_checkpoint_before_an_unscored_step_is_taken_once(make_bench, step, checkpoints):
+    def outcomes_of(prompt, completion, at):
+        return {"length": GONE} if at == step else length_reward(prompt, completion, at)
+
+    bench = make_bench(outcomes_of=outcomes_of, max_steps=3, checkpoint_every=1.0, checkpoint_keep=9)
+    bench.trainer.train()
+    assert [c.step for c in bench.entries(CheckpointSaved)] == checkpoints
+    assert len(steps_of(bench)) == step
+    assert "could not be scored" in bench.rules.pause_reason
 
 
 def test_half_of_them_is_not_too_many(make_bench):

@@ -4,7 +4,9 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type ServiceError, status } from '@grpc/grpc-js';
 import { type Gateway, deadline } from './gateway.js';
+import type { Duration } from './generated/google/protobuf/Duration.js';
 import type { CreateTrainingJobRequest } from './generated/plaudit/gateway/v1/CreateTrainingJobRequest.js';
+import type { RewardBinding } from './generated/plaudit/gateway/v1/RewardBinding.js';
 import type { TrainingJobEvent__Output } from './generated/plaudit/gateway/v1/TrainingJobEvent.js';
 import type { TrainingJob__Output } from './generated/plaudit/gateway/v1/TrainingJob.js';
 
@@ -20,7 +22,35 @@ export interface JobFile {
   output_name: string;
   method?: string;
   hyperparameters?: object;
-  rewards?: { server: string; reward: string; name?: string; weight?: number; config?: object }[];
+  rewards?: RewardFile[];
+  resume_from?: string;
+  preflight?: string;
+}
+
+export interface RewardFile {
+  server: string;
+  reward: string;
+  name?: string;
+  weight?: number;
+  config?: object;
+  timeout_seconds?: number;
+  max_attempts?: number;
+  retry_seconds?: number;
+}
+
+/** A reward as it travels: its configuration as JSON text, so that 50 stays 50, and lengths of time as messages. */
+function binding({ config = {}, timeout_seconds, retry_seconds, ...reward }: RewardFile): RewardBinding {
+  return {
+    ...reward,
+    config_json: JSON.stringify(config),
+    ...(timeout_seconds === undefined ? {} : { timeout: duration(timeout_seconds) }),
+    ...(retry_seconds === undefined ? {} : { retry_time: duration(retry_seconds) }),
+  };
+}
+
+function duration(length: number): Duration {
+  const seconds = Math.floor(length);
+  return { seconds, nanos: Math.round((length - seconds) * 1e9) };
 }
 
 /** Queues a job. A call whose answer is lost is made again under the same request id: it never makes two. */
@@ -29,9 +59,8 @@ export async function create(gateway: Gateway, file: JobFile): Promise<TrainingJ
   const request: CreateTrainingJobRequest = {
     spec: {
       ...fields,
-      // JSON texts, so that 50 stays 50.
       hyperparameters_json: JSON.stringify(hyperparameters),
-      rewards: rewards.map(({ config = {}, ...reward }) => ({ ...reward, config_json: JSON.stringify(config) })),
+      rewards: rewards.map(binding),
     },
     request_id: randomUUID(),
   };
