@@ -215,23 +215,27 @@ class EventHub:
                     )
                 # Taken before the events are read: what is told meanwhile wakes the wait below at once.
                 news = self._news
-                read = await self._pull(number, job_id, kinds)
-                end = await self._end(job_id, read)
-                wanted = read.wanted if end is None else _wanted(read.events[:end], kinds)
-                if wanted:
-                    yield wanted
-                    sent_at = loop.time()
-                if end is not None:
-                    return
-                number = max(number, read.up_to)
-                quiet_for = loop.time() - sent_at
-                if quiet_for >= self._bookmark_seconds:
+                if number < self._tail.newest:
+                    read = self._tail.read(number, job_id, kinds)
+                    if read is None:
+                        read = await self._stored(number, job_id, kinds)
+                    end = await self._end(job_id, read) if read.terminal_places else None
+                    wanted = read.wanted if end is None else _wanted(read.events[:end], kinds)
+                    if wanted:
+                        yield wanted
+                        sent_at = loop.time()
+                    if end is not None:
+                        return
+                    number = read.up_to
+                    if wanted:
+                        continue
+                if loop.time() - sent_at >= self._bookmark_seconds:
                     if job_id is not None and await self._is_over(job_id, number):
                         return
                     cursor = cursor_of(self._log.store_id, number)
                     yield [Event(cursor, number, datetime.now(UTC), job_id or "", Bookmark())]
                     sent_at = loop.time()
-                elif not read.events:
+                elif number >= self._tail.newest:
                     await news.wait()
         finally:
             self._readers -= 1
@@ -244,11 +248,8 @@ class EventHub:
                     return place + 1
         return None
 
-    async def _pull(self, number: int, job_id: str | None, kinds: frozenset[str]) -> _Read:
-        """What lies beyond `number`: from memory, or from the log where memory does not reach that far."""
-        recent = self._tail.read(number, job_id, kinds)
-        if recent is not None:
-            return recent
+    async def _stored(self, number: int, job_id: str | None, kinds: frozenset[str]) -> _Read:
+        """What lies beyond `number`, where memory does not reach that far."""
         newest = self._tail.newest
         events = await self._log.events_after(number, job_id=job_id, limit=_TOGETHER)
         last = events[-1].number if events else 0
@@ -358,7 +359,8 @@ _TICKS: Final = 4
 
 
 _PAUSE_SECONDS: Final = 1e-4
-"""For each reader, between two wakes: about what a delivery costs."""
+"""For each reader, between two wakes: some three times what a delivery costs, so that a loop full of readers
+has time for all else."""
 
 
 _LONGEST_PAUSE_SECONDS: Final = 0.2

@@ -9,7 +9,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import structlog
-from sse_starlette.sse import SendTimeoutError
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -49,7 +48,7 @@ class Guard:
 
         try:
             await self._app(scope, receive, watched_send)
-        except (ClientDisconnect, SendTimeoutError):
+        except ClientDisconnect:
             log.info("a client went away", path=scope["path"])
         except Exception:
             incident = secrets.token_hex(6)

@@ -14,7 +14,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
-from plaudit.errors import InternalError, InvalidArgumentError, PlauditError
+from plaudit.errors import InternalError, InvalidArgumentError, PlauditError, UnimplementedError
 from plaudit.rpc._errors import status_of
 from plaudit.service import get_logger
 
@@ -24,7 +24,9 @@ _NO_HANDLING = (asyncio.CancelledError, grpc.aio.AbortError)
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Turns a PlauditError of a servicer into its status, and anything else into INTERNAL with an id."""
+    """Turns a PlauditError of a servicer into its status, a method that it leaves out into UNIMPLEMENTED, and
+    anything else into INTERNAL with an id.
+    """
 
     async def intercept_service(
         self,
@@ -121,7 +123,10 @@ def _parsing(handler: grpc.RpcMethodHandler[Any, Any]) -> tuple[Any, Callable[[A
 
 
 async def _abort(context: Any, method: str, error: Exception) -> None:
-    if not isinstance(error, PlauditError):
+    # So say generated base classes of a method that their servicer leaves out.
+    if isinstance(error, NotImplementedError) and context.code() is grpc.StatusCode.UNIMPLEMENTED:
+        error = UnimplementedError(f"this server does not serve {method}")
+    elif not isinstance(error, PlauditError):
         incident = secrets.token_hex(6)
         log.exception("unexpected error in a servicer", method=method, incident=incident)
         error = InternalError(f"unexpected error; the service's log has it under incident {incident}")

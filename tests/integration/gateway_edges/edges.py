@@ -21,6 +21,7 @@ from gateway.datasets import DatasetConnection, DatasetService, HubReader
 from gateway.datasets.token_statistics import PromptTokens
 from gateway.domain import Gateway
 from gateway.event_hub import EventHub
+from gateway.http_protocol import BoundedProtocol
 from gateway.jobs.log_lines import JobLog
 from gateway.jobs.service import JobService
 from gateway.jobs.trainer_questions import TrainerQuestions
@@ -125,7 +126,14 @@ async def open_edges(
         add_services(server.server, gateway)
         port = await server.start("127.0.0.1:0")
         listener = socket.create_server(("127.0.0.1", 0))
-        web = _Server(uvicorn.Config(create_app(gateway), log_level="warning", timeout_graceful_shutdown=2))
+        web = _Server(
+            uvicorn.Config(
+                create_app(gateway),
+                http=BoundedProtocol,
+                log_level="warning",
+                timeout_graceful_shutdown=2,
+            )
+        )
         serving = asyncio.create_task(web.serve(sockets=[listener]))
         await until(lambda: web.started)
         channel = open_channel(f"127.0.0.1:{port}")
@@ -187,7 +195,7 @@ class DescribedServer(reward_service_pb2_grpc.RewardServiceServicer):
         return self.answer
 
     async def Score(self, request_iterator: Any, context: Any) -> Any:
-        raise NotImplementedError
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "only GetServerInfo is served here")
 
     async def ScoreOnce(self, request: Any, context: Any) -> Any:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "only GetServerInfo is served here")

@@ -15,6 +15,7 @@ import pytest
 import structlog
 from edges import Edges, details_of, open_edges, until
 
+from gateway import http_protocol
 from gateway.events import (
     Alert,
     AttemptStarted,
@@ -25,7 +26,6 @@ from gateway.events import (
     StepMetrics,
 )
 from gateway.jobs.job import JobError
-from gateway.rest import watching
 from gateway.rewards import Registration
 from plaudit.gateway.v1 import training_job_service_pb2 as pb
 from plaudit.rpc import error_from_rpc
@@ -275,10 +275,25 @@ async def test_a_quiet_stream_carries_bookmarks_from_which_it_resumes(tmp_path: 
         assert [each.kind for each in rest] == ["status_changed"]
 
 
+async def test_a_reader_of_an_older_http_gets_the_same_events(edges: Edges) -> None:
+    job_id = await queue_job(edges)
+    await happen(edges, job_id, *COURSE, END)
+    path = f"/v1/training_jobs/{job_id}/watch"
+    newer = (await edges.http.get(path)).content
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(edges.http_url.rpartition(":")[2]))
+    writer.write(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+    head, _, older = (await asyncio.wait_for(reader.read(-1), 20)).partition(b"\r\n\r\n")
+    writer.close()
+    assert b"chunked" not in head
+    assert older == newer
+    assert newer.startswith(b"retry: 1000\r\n\r\nid: ")
+    assert newer.count(b"\r\nevent: ") == len(COURSE) + 2
+
+
 async def test_a_reader_that_takes_nothing_is_dropped_and_costs_the_others_nothing(
     edges: Edges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(http_protocol, "TAKE_SECONDS", 0.2)
     job_id = await queue_job(edges)
     port = int(edges.http_url.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
@@ -288,7 +303,7 @@ async def test_a_reader_that_takes_nothing_is_dropped_and_costs_the_others_nothi
     with structlog.testing.capture_logs() as logs:
         await happen(edges, job_id, *[LogLine("info", "x" * 500_000) for _ in range(40)], END)
         assert len(await asyncio.wait_for(following, 20)) == 42
-        await until(lambda: [entry for entry in logs if entry["event"] == "a client went away"])
+        await until(lambda: [entry for entry in logs if entry["event"].startswith("a client takes nothing")])
     # What the connection held when it was dropped is there, and the stream has no end.
     rest = await asyncio.wait_for(reader.read(-1), 20)
     writer.close()

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
 from gateway import http_protocol
-from gateway.http_protocol import BoundedHeads
+from gateway.http_protocol import BoundedProtocol
 from gateway.server import _HttpServer, _listening_socket
 
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
@@ -34,7 +35,7 @@ async def test_a_head_that_does_not_end_closes_its_connection(monkeypatch: pytes
 
     with _listening_socket("127.0.0.1:0") as listening:
         port = listening.getsockname()[1]
-        server = _HttpServer(uvicorn.Config(app, http=BoundedHeads, lifespan="off", log_config=None))
+        server = _HttpServer(uvicorn.Config(app, http=BoundedProtocol, lifespan="off", log_config=None))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             silent = await asyncio.open_connection("127.0.0.1", port)
@@ -55,3 +56,46 @@ async def test_a_head_that_does_not_end_closes_its_connection(monkeypatch: pytes
         finally:
             server.should_exit = True
             await serving
+
+
+class HalfReadTransport(asyncio.Transport):
+    """Of what waits in it, as much is left at each look as `left` says."""
+
+    def __init__(self, *left: int) -> None:
+        super().__init__()
+        self.left = list(left)
+        self.aborted = asyncio.Event()
+
+    def get_write_buffer_size(self) -> int:
+        return self.left.pop(0)
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+    def close(self) -> None:
+        pass
+
+
+async def test_who_takes_a_little_is_waited_for_and_who_takes_nothing_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_protocol, "TAKE_SECONDS", 0.01)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    protocol = BoundedProtocol(uvicorn.Config(app, log_config=None), ServerState(), {})
+    transport = HalfReadTransport(100_000, 90_000, 80_000, 80_000)
+    protocol.connection_made(transport)
+    protocol.pause_writing()
+    await asyncio.wait_for(transport.aborted.wait(), 30)
+    assert transport.left == []
+    protocol.connection_lost(None)
+    # Who has taken all of it meanwhile is looked at no more.
+    transport = HalfReadTransport(100_000, 100_000)
+    protocol = BoundedProtocol(uvicorn.Config(app, log_config=None), ServerState(), {})
+    protocol.connection_made(transport)
+    protocol.pause_writing()
+    protocol.resume_writing()
+    await asyncio.sleep(0.05)
+    assert transport.left == [100_000]
+    protocol.connection_lost(None)
