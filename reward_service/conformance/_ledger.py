@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final, NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
@@ -19,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
 from plaudit.rpc import LONGEST_DURATION_SECONDS, is_duration
+from reward_service.conformance._faults import Fault
 from reward_service.conformance._work import ids_of
 
 LARGEST_VALUE: Final = 1_000_000.0
@@ -28,37 +28,6 @@ _EXAMPLES: Final = 3
 _SHOWN_CHARACTERS: Final = 120
 _FREE_FRAMES: Final = 512
 _FRAMES_PER_RESULT: Final = 4
-
-
-class Fault(Enum):
-    """What can be wrong on a stream."""
-
-    UNREADABLE = "a frame that cannot be read"
-    EMPTY_RESULTS = "a results frame without results"
-    UNASKED_DONE = "done in a results frame, which was not asked for"
-    BEFORE_OPENED = "a frame before opened"
-    NOT_A_DURATION = "a length of time that is none"
-    OPENED_AGAIN = "a second opened frame"
-    FLOOD = "far more frames than were asked for"
-    REJECTED = "a batch that was refused"
-    ANSWERED_REJECTED = "answers to a batch that was refused"
-    UNKNOWN_ID = "ids that were not sent"
-    DOUBLED = "a second result"
-    MISSING = "no result"
-    NO_OUTCOME = "a result without an outcome"
-    NOT_A_VALUE = "a value that is not allowed"
-    LONG_TEXT = "a text that is too long"
-    BAD_METRIC = "a metric that is not finite"
-    NO_DONE = "no done"
-    DONE_TWICE = "a second done"
-    DONE_COUNTS = "counts that do not add up"
-    AFTER_DONE = "a result after done"
-
-
-JOINING: Final = frozenset(
-    {Fault.UNKNOWN_ID, Fault.DOUBLED, Fault.MISSING, Fault.AFTER_DONE, Fault.DONE_COUNTS, Fault.DONE_TWICE}
-)
-"""Faults that bring one another about: a result under a wrong id is missing under the right one."""
 
 
 class Outcome(NamedTuple):
@@ -108,9 +77,11 @@ class Entry:
 class Ledger:
     """The bookkeeping of one stream."""
 
-    def __init__(self, ranges: dict[str, Range], *, reads_bundled_done: bool = False) -> None:
-        """`ranges` are the bounds of each key's reward."""
-        self.reads_bundled_done = reads_bundled_done
+    def __init__(self, ranges: dict[str, Range], *, reads_bundles: bool = False) -> None:
+        """`ranges` are the bounds of each key's reward. `reads_bundles`: `open` allows `done` and plain
+        scores among results.
+        """
+        self.reads_bundles = reads_bundles
         self.entries: dict[str, Entry] = {}
         self.opened: pb.SessionOpened | None = None
         self.draining = False
@@ -233,17 +204,39 @@ class Ledger:
                 self._check_counts(batch_id, entry, done, missing)
 
     def _take_results(self, results: pb.Results) -> None:
-        if not results.results:
+        if not results.results and not results.plain_scores:
             self.note(Fault.EMPTY_RESULTS, f"frame {self.frames} is results with none in it")
         for result in results.results:
             self._take_result(result)
-        if results.done and not self.reads_bundled_done:
+        if results.plain_scores and not self.reads_bundles:
             self.note(
-                Fault.UNASKED_DONE,
+                Fault.UNASKED, f"frame {self.frames} has plain_scores, and reads_plain_scores was not set"
+            )
+        for scores in results.plain_scores:
+            self._take_plain(scores)
+        if results.done and not self.reads_bundles:
+            self.note(
+                Fault.UNASKED,
                 f"frame {self.frames} has done among its results, and reads_bundled_done was not set",
             )
         for done in results.done:
             self._take_done(done)
+
+    def _take_plain(self, scores: pb.PlainScores) -> None:
+        where = f"plain_scores of batch {short(scores.batch_id)}, key {shown(scores.reward_key)}"
+        self._check_duration(scores.scoring_duration, f"{where}: scoring_duration")
+        counts = (len(scores.completion_ids), len(scores.values))
+        if counts[0] != counts[1]:
+            self.note(Fault.UNEVEN, f"{where}: {counts[0]} completion_ids and {counts[1]} values")
+        for completion_id, value in zip(scores.completion_ids, scores.values, strict=False):
+            self._take_result(
+                pb.Result(
+                    batch_id=scores.batch_id,
+                    completion_id=completion_id,
+                    reward_key=scores.reward_key,
+                    score=pb.Score(value=value),
+                )
+            )
 
     def _take_result(self, result: pb.Result) -> None:
         self.result_count += 1

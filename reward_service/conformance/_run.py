@@ -13,7 +13,8 @@ from google.protobuf.message import DecodeError
 
 from plaudit.errors import InvalidArgumentError
 from plaudit.reward.v1 import reward_service_pb2 as pb
-from reward_service.conformance._ledger import JOINING, LARGEST_VALUE, Fault, Ledger, Outcome, Range, shown
+from reward_service.conformance._faults import JOINING, Fault
+from reward_service.conformance._ledger import LARGEST_VALUE, Ledger, Outcome, Range, shown
 from reward_service.conformance._rule import Broken, Skipped
 from reward_service.conformance._settings import Settings
 from reward_service.conformance._talk import Talk
@@ -131,12 +132,12 @@ class Run:
         self,
         *selections: pb.RewardSelection,
         wire: Wire | None = None,
-        reads_bundled_done: bool = False,
+        reads_bundles: bool = False,
     ) -> Talk:
         """A conversation, of the reward alone where no selections are given."""
         chosen = selections or (self.selection(),)
         ranges = {selection.key: range_of(self.reward) for selection in chosen}
-        return Talk(wire or self.wire, chosen, ranges, self.timeout, reads_bundled_done=reads_bundled_done)
+        return Talk(wire or self.wire, chosen, ranges, self.timeout, reads_bundles=reads_bundles)
 
     async def load(self) -> None:
         """Reads the server's description, once.

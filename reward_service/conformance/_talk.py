@@ -16,7 +16,8 @@ import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
-from reward_service.conformance._ledger import Fault, Ledger, Outcome, Range, shown
+from reward_service.conformance._faults import Fault
+from reward_service.conformance._ledger import Ledger, Outcome, Range, shown
 from reward_service.conformance._rule import Broken
 from reward_service.conformance._transcript import Transcript, request_line, response_line
 from reward_service.conformance._wire import Wire
@@ -46,9 +47,9 @@ class Talk:
         ranges: dict[str, Range],
         timeout: float,
         *,
-        reads_bundled_done: bool = False,
+        reads_bundles: bool = False,
     ) -> None:
-        self.ledger = Ledger(ranges, reads_bundled_done=reads_bundled_done)
+        self.ledger = Ledger(ranges, reads_bundles=reads_bundles)
         self.ending: Ending | None = None
         self.session_id = str(uuid.uuid4())
         self._wire = wire
@@ -88,7 +89,8 @@ class Talk:
             pending_batch_ids=pending,
             job_id="conformance",
             model="conformance",
-            reads_bundled_done=self.ledger.reads_bundled_done,
+            reads_bundled_done=self.ledger.reads_bundles,
+            reads_plain_scores=self.ledger.reads_bundles,
         )
 
     async def open(self, *, pending: Sequence[str] = ()) -> pb.SessionOpened:

@@ -137,6 +137,52 @@ class DoneInBothPlaces(CorrectServer):
                 yield frame
 
 
+class FewerScoresThanIds(CorrectServer):
+    """As one that leaves out zeros."""
+
+    breaks = "R32"
+
+    def opened(self, opening: pb.SessionOpen) -> Iterator[Frame]:
+        self.plain = opening.reads_plain_scores
+        yield from super().opened(opening)
+
+    async def answer(self, batch: pb.Batch, keys: Sequence[str]) -> AsyncIterator[Frame]:
+        if not self.plain:
+            async for frame in super().answer(batch, keys):
+                yield frame
+            return
+        results = self.results(batch, keys)
+        scores = plain_scores(results)
+        scores.values.pop()
+        yield pb.ScoreResponse(results=pb.Results(plain_scores=[scores]))
+        yield pb.ScoreResponse(done=self.done(batch, results))
+
+
+class PlainScoresForAll(CorrectServer):
+    """Also where the client does not read them, which sees no result then."""
+
+    breaks = "R16"
+
+    async def answer(self, batch: pb.Batch, keys: Sequence[str]) -> AsyncIterator[Frame]:
+        results = self.results(batch, keys)
+        if len(keys) == 1 and all(result.HasField("score") for result in results):
+            yield pb.ScoreResponse(results=pb.Results(plain_scores=[plain_scores(results)]))
+            yield pb.ScoreResponse(done=self.done(batch, results))
+        else:
+            async for frame in super().answer(batch, keys):
+                yield frame
+
+
+def plain_scores(results: Sequence[pb.Result]) -> pb.PlainScores:
+    """Scores of one batch and one key in their short form."""
+    return pb.PlainScores(
+        batch_id=results[0].batch_id,
+        reward_key=results[0].reward_key,
+        completion_ids=[result.completion_id for result in results],
+        values=[result.score.value for result in results],
+    )
+
+
 # Of sessions.
 
 

@@ -18,7 +18,8 @@ from reward_service.conformance import (
     Verdict,
     as_junit,
 )
-from reward_service.conformance._ledger import Fault, Ledger, Range
+from reward_service.conformance._faults import Fault
+from reward_service.conformance._ledger import Ledger, Range
 from reward_service.conformance._suite import Subject
 from reward_service.conformance.rules.opening import bad_configs
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
-from reward_service.conformance._ledger import JOINING, Fault, Outcome, told
+from reward_service.conformance._faults import JOINING, Fault
+from reward_service.conformance._ledger import Outcome, told
 from reward_service.conformance._rule import Broken, Skipped, optional, required
 from reward_service.conformance._run import KEY, Run
 from reward_service.conformance._talk import Late, Talk
@@ -132,13 +133,14 @@ async def failing_item(run: Run) -> str | None:
 
 @required(
     "R32",
-    "bundled-done",
+    "bundles",
     "Where it does not, or the server does not know this field, every `done` has a frame of its own.",
-    "where open sets reads_bundled_done, send done in a frame of its own or in Results.done, not in both",
+    "where open sets reads_bundled_done and reads_plain_scores, send each done and each score in one of its "
+    "two forms, not in both, and as many ids as values in plain_scores",
 )
-async def bundled_done(run: Run) -> str | None:
-    """Where `done` may stand among results, each batch still gets it once, after its results."""
-    async with run.talk(reads_bundled_done=True) as talk:
+async def bundles(run: Run) -> str | None:
+    """Where `done` and plain scores may stand among results, each still comes once, and `done` last."""
+    async with run.talk(reads_bundles=True) as talk:
         await talk.open()
         batches = [run.work.many(4), run.work.many(1), run.work.many(3)]
         await talk.send(*batches)
@@ -293,5 +295,5 @@ async def malformed_batch(run: Run) -> str | None:
     return None
 
 
-RULES: Final = (any_order, two_keys, reward_keys, failing_item, bundled_done)
+RULES: Final = (any_order, two_keys, reward_keys, failing_item, bundles)
 OPTIONAL_RULES: Final = (deterministic, same_batch_again, conflict, malformed_batch)

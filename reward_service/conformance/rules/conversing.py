@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from reward_service.conformance._ledger import Fault, told
+from reward_service.conformance._faults import Fault
+from reward_service.conformance._ledger import told
 from reward_service.conformance._rule import Broken, Need, Skipped, optional, required
 from reward_service.conformance._run import Run
 
@@ -155,9 +156,9 @@ async def done_last(run: Run) -> str | None:
     "R16",
     "frames",
     "At least 1, in no particular order.",
-    "send frames that the proto file knows, results with at least one result, done among them only where "
-    "open sets reads_bundled_done, durations in protobuf's range, opened once, and no more frames than there "
-    "is something to say",
+    "send frames that the proto file knows, results with at least one result, done and plain_scores among "
+    "them only where open sets reads_bundled_done and reads_plain_scores, durations in protobuf's range, "
+    "opened once, and no more frames than there is something to say",
     need=Need.INFO,
 )
 async def frames(run: Run) -> str | None:
@@ -166,7 +167,8 @@ async def frames(run: Run) -> str | None:
         run,
         Fault.UNREADABLE,
         Fault.EMPTY_RESULTS,
-        Fault.UNASKED_DONE,
+        Fault.UNASKED,
+        Fault.UNEVEN,
         Fault.NOT_A_DURATION,
         Fault.OPENED_AGAIN,
         Fault.FLOOD,

@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
-from reward_service.conformance._ledger import Fault
+from reward_service.conformance._faults import Fault
 from reward_service.conformance._rule import Broken, Skipped, optional, required
 from reward_service.conformance._run import Run
 from reward_service.conformance._work import TEXTS

@@ -9,7 +9,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
-from reward_service.conformance._ledger import Fault, Ledger, shown, told
+from reward_service.conformance._faults import Fault
+from reward_service.conformance._ledger import Ledger, shown, told
 from reward_service.conformance._rule import Broken, Skipped, optional
 from reward_service.conformance._run import KEY, Run, range_of
 from reward_service.conformance._talk import bad_fields

@@ -11,7 +11,7 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from reward_service.conformance._ledger import Fault
+from reward_service.conformance._faults import Fault
 from reward_service.conformance._rule import Broken, Need, Skipped, optional
 from reward_service.conformance._run import Run
 from reward_service.conformance._talk import Late

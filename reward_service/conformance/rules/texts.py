@@ -7,7 +7,8 @@ import math
 from typing import Final
 
 from plaudit.reward.v1 import reward_service_pb2 as pb
-from reward_service.conformance._ledger import Fault, shown, told
+from reward_service.conformance._faults import Fault
+from reward_service.conformance._ledger import shown, told
 from reward_service.conformance._rule import Skipped, optional, required
 from reward_service.conformance._run import KEY, Run
 from reward_service.conformance._settings import Row
