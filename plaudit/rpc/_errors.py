@@ -103,6 +103,12 @@ def _sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+_STATUS_LOST: Final = "Internal error from Core"
+"""What grpc.aio's client says where the other side ended a stream that was still being written: it puts this in
+place of the status (grpc issue 36066).
+"""
+
+
 def error_from_rpc(failure: grpc.RpcError, *, target: str = "") -> errors.PlauditError:
     """Our error of a failed call. `target` is what was called, for messages of calls that never arrived."""
     code = failure.code()
@@ -132,6 +138,12 @@ def error_from_rpc(failure: grpc.RpcError, *, target: str = "") -> errors.Plaudi
         message = f"{target} did not answer in time ({message}); it is busy or hangs, and may yet do it"
     if cls is errors.UnimplementedError and reason is None and target:
         message = f"{target} does not know this call; is it another service, or older than this client?"
+    if cls is errors.InternalError and reason is None and message == _STATUS_LOST:
+        return errors.UnavailableError(
+            f"{target or 'the service'} ended the call while it was being sent to, and its reason was lost; "
+            "check the token and the size of what is sent, and try again",
+            reason="STATUS_LOST",
+        )
     if cls is None:
         return errors.PlauditError(f"{code.name}: {message}", reason=reason or code.name)
     return cls(message, reason=reason, retry_after=retry_after)

@@ -170,3 +170,20 @@ def test_details_of_strangers_raise_nothing(
     told = error_from_rpc(failure)
     assert isinstance(told, errors.UnavailableError)
     assert told.retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("details", "kind"),
+    [
+        ("Internal error from Core", errors.UnavailableError),
+        ("Internal error of ours", errors.InternalError),
+    ],
+)
+def test_a_status_that_the_client_library_lost_is_no_fault_of_the_service(
+    details: str, kind: type[errors.PlauditError]
+) -> None:
+    none = grpc.aio.Metadata()
+    failure = grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, none, none, details)
+    told = error_from_rpc(failure, target="the gateway at there")
+    assert type(told) is kind
+    assert ("the gateway at there ended the call" in told.message) is (kind is errors.UnavailableError)
