@@ -104,8 +104,8 @@ def _sendable(text: str) -> str:
 
 
 _STATUS_LOST: Final = "Internal error from Core"
-"""What grpc.aio's client says where the other side ended a stream that was still being written: it puts this in
-place of the status (grpc issue 36066).
+"""What grpc.aio's client puts in place of the status where the other side ended a stream that was still being
+written (grpc issue 36066).
 """
 
 

@@ -38,6 +38,8 @@ def command(program: Path = WORKER) -> list[str]:
 @pytest.fixture
 async def pool() -> AsyncIterator[WorkerPool]:
     async with WorkerPool("math_answer", command(), size=2, canaries=CANARIES) as opened:
+        # Sessions have seconds to open, which an idle start of two processes need not fit into.
+        await opened.ready()
         yield opened
 
 
@@ -269,8 +271,9 @@ async def test_processes_that_do_not_know_known_answers_are_never_asked(
 
 
 async def test_without_the_library_the_config_is_refused_with_the_way_out(
-    serve: Any, pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+    serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pool = WorkerPool("math_answer", command(), size=2, canaries=CANARIES)  # nobody starts it
     monkeypatch.setattr(sys.modules["reward_service.rewards.math_answer"], "find_spec", lambda name: None)
     stub = pb_grpc.RewardServiceStub(await serve(math_answer(pool, 2)))
     with pytest.raises(grpc.aio.AioRpcError) as error:
