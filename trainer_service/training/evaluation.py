@@ -11,6 +11,7 @@ import numpy as np
 from plaudit.scoring import CompletionScores
 from plaudit.types import metrics as names
 from plaudit.types.scoring import Failed, FinishReason, Scored
+from trainer_service.eval_rows import evaluated_rows
 from trainer_service.training.metrics import mean_of, std_of
 from trainer_service.training.samples import RewardTable, Sample
 
@@ -65,5 +66,4 @@ class Evaluation:
 
 def spread(rows: Sequence[Row], most: int) -> list[Row]:
     """All rows, or `most` of them at equal distances, in their order: always the same."""
-    count = min(most, len(rows))
-    return [rows[index * len(rows) // count] for index in range(count)]
+    return [rows[index] for index in evaluated_rows(len(rows), most)]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from plaudit.service import configure_logging
 from trainer_service.control import RunControl
-from trainer_service.export_directory import ExportResult, read_request, write_result
+from trainer_service.export_directory import ExportRequest, ExportResult, read_request, write_result
+from trainer_service.training.loading import lighten, loaded
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,18 +31,20 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    write_result(options.run_dir, _export(options.run_dir, control))
+    request = read_request(options.run_dir)
+    lighten(request.spec)
+    write_result(options.run_dir, _export(request, control))
     return 0
 
 
-def _export(folder: Path, control: RunControl) -> ExportResult:
+def _export(request: ExportRequest, control: RunControl) -> ExportResult:
     # Heavy: torch and its kin take seconds, in which the service may die.
     import torch
 
     from trainer_service.training.release import Release, describe_export_failure, hand_out
 
+    loaded()
     control.report(sequence=0, step=0, total_steps=0, status_detail="exporting the model")
-    request = read_request(folder)
     release = Release(
         job_id=request.job_id,
         spec=request.spec,

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from bitsandbytes.nn.modules import Params4bit
 from transformers import PreTrainedModel
 
 from plaudit.types.hyperparameters import GrpoHyperparameters
@@ -128,8 +127,7 @@ def model_shape(model: PreTrainedModel) -> ModelShape:
 
 def _weights(model: PreTrainedModel) -> Iterator[tuple[str, Sequence[int]]]:
     for name, parameter in model.named_parameters():
-        # What is packed has another shape than what it stands for.
-        yield (
-            name,
-            tuple(parameter.quant_state.shape if isinstance(parameter, Params4bit) else parameter.shape),
-        )
+        # What is packed into 4 bits has another shape than what it stands for. Its type is not asked for, as
+        # bitsandbytes would have to be loaded for that.
+        packed: Any = getattr(parameter, "quant_state", None)
+        yield name, tuple(parameter.shape if packed is None else packed.shape)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from bitsandbytes.nn.modules import Linear4bit
 from peft import LoraConfig
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from torch import nn
@@ -67,7 +66,11 @@ def load_policy(
     except Exception as error:
         raise unloadable(base_model, error) from error
     _check_weights(base_model, loaded[1])
-    _keep_four_bits_trainable(model)
+    if hyperparameters.load_in_4bit:
+        # A second of work, which only such a model is worth.
+        from trainer_service.training.four_bits import keep_trainable
+
+        keep_trainable(model)
     _prepare_tokenizer(base_model, model, tokenizer)
     if hyperparameters.lora_rank is not None:
         # Refused now rather than when the adapters are put on, minutes later.
@@ -86,14 +89,6 @@ def _quantization(
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=compute_dtype(hyperparameters, device),
     )
-
-
-def _keep_four_bits_trainable(model: PreTrainedModel) -> None:
-    for module in model.modules():
-        if isinstance(module, Linear4bit):
-            # On some processors a pass in eval mode would pack the weights for good, for a product without a
-            # gradient: the first rollout would cut the layers below off from training.
-            module.support_avx512bf16_for_cpu = False
 
 
 def end_token_ids(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -1,8 +1,9 @@
-"""Every name of TRL, transformers and bitsandbytes that is overridden, patched or relied on.
+"""Every name of TRL and transformers that is overridden, patched or relied on.
 
-Public interfaces aside. `tests/unit/training/test_overrides.py` compares the source of each with the digest
-here, so that a version that changes one of them fails there, before it trains anything wrong. To move to a
-new version: read what changed, mend what depends on it, and write down the new digest.
+Public interfaces aside; bitsandbytes is seen to in `four_bits`. `tests/unit/training/test_overrides.py`
+compares the source of each with the digest here, so that a version that changes one of them fails there,
+before it trains anything wrong. To move to a new version: read what changed, mend what depends on it, and
+write down the new digest.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import Any, Literal
 import torch
 import trl.kernels.chunked_logprob as trl_tiles
 import trl.trainer.utils as trl_utils
-from bitsandbytes.nn.modules import Linear4bit
 from transformers import Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
 from trl.models.utils import unwrap_model_for_generation
@@ -404,12 +404,6 @@ DEPENDENCIES: tuple[Dependency, ...] = (
         "relied on",
         "files of a checkpoint",
         "5d66257d34a3100e1a67a109669c8cfad8c663bd860576cbc22766ae49782c22",
-    ),
-    Dependency(
-        Linear4bit.forward,
-        "relied on",
-        "packs weights for inference only where support_avx512bf16_for_cpu says so",
-        "af7a066899b0af10b413bb3c1a1c00165f3707290567d2c4558b4e1b9493fd8f",
     ),
 )
 """All of them; `kind` says how each is used."""

@@ -6,6 +6,7 @@ import pytest
 from transformers import Trainer
 from trl import GRPOTrainer, SFTTrainer
 
+from trainer_service.training.four_bits import FOUR_BIT_DEPENDENCIES
 from trainer_service.training.overrides import DEPENDENCIES, completion_positions_only, source_digest
 from trainer_service.training.run_trainer import RunTrainer
 from trainer_service.training.sft.trainer import SftRunTrainer
@@ -26,7 +27,9 @@ def overridden(ours, theirs):
     ]
 
 
-@pytest.mark.parametrize("dependency", DEPENDENCIES, ids=lambda d: d.code.__qualname__)
+@pytest.mark.parametrize(
+    "dependency", [*DEPENDENCIES, *FOUR_BIT_DEPENDENCIES], ids=lambda d: d.code.__qualname__
+)
 def test_foreign_code_is_as_it_was(dependency):
     assert source_digest(dependency.code) == dependency.sha256, (
         f"{dependency.code.__module__}.{dependency.code.__qualname__} has changed, which is "
