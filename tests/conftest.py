@@ -13,6 +13,8 @@ import structlog
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from stack import Stack
+
 
 @pytest.fixture(autouse=True)
 def own_logging() -> Iterator[None]:
@@ -32,6 +34,17 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A job that a failing test leaves behind would hold the trainer of all tests after it."""
+    report = yield
+    if report.when == "call" and report.failed and isinstance(item, pytest.Function):
+        for value in item.funcargs.values():
+            if isinstance(value, Stack):
+                value.cancel_jobs()
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

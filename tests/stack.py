@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ from typing import TypeVar
 import psutil
 
 from plaudit import Client
+from plaudit.errors import PlauditError
+from plaudit.types.statuses import JobStatus
 
 START_SECONDS = 60.0
 T = TypeVar("T")
@@ -136,6 +139,13 @@ class Stack:
         for service in (self.gateway, self.trainer, self.reward):
             service.stop()
 
+    def cancel_jobs(self) -> None:
+        """Cancels every job that can be cancelled, where the gateway is there."""
+        with contextlib.suppress(PlauditError), self.client() as client:
+            for job in client.training_jobs.list():
+                if not job.status.is_terminal and job.status is not JobStatus.CANCELLING:
+                    client.training_jobs.cancel(job.id)
+
     @property
     def grpc_address(self) -> str:
         """Where the gateway speaks gRPC."""
@@ -157,7 +167,7 @@ class Stack:
         )
 
 
-def wait_for(what: str, probe: Callable[[], T | None], seconds: float = 60.0, pause: float = 0.1) -> T:
+def wait_for(what: str, probe: Callable[[], T | None], seconds: float = 110.0, pause: float = 0.1) -> T:
     """Returns the first value of `probe` that is neither None nor False, or fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:

@@ -13,13 +13,13 @@ from typing import Any
 import httpx2
 import pytest
 from stack import Stack
-from stack import wait_for as wait_for_a_minute
+from stack import wait_for as wait_for_some_time
 
 from plaudit.types.statuses import JobStatus
 
 BIN = Path(sys.executable).parent
 
-wait_for = partial(wait_for_a_minute, seconds=150.0)
+wait_for = partial(wait_for_some_time, seconds=150.0)
 
 
 def chats(folder: Path) -> Path:
