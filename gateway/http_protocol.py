@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias, cast
 
@@ -63,7 +66,7 @@ class BoundedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """More waits than the client has taken: it must take some of it in time."""
         super().pause_writing()
-        self._look_again(self.transport.get_write_buffer_size())
+        self._look_again(self._untaken())
 
     def resume_writing(self) -> None:
         """The client has taken enough for more to be sent."""
@@ -93,12 +96,23 @@ class BoundedProtocol(H11Protocol):
             self._dropping = None
 
     def _drop_unless_less_than(self, before: int) -> None:
-        left = self.transport.get_write_buffer_size()
+        left = self._untaken()
         if left < before:
             self._look_again(left)
         else:
             log.info("a client takes nothing of its answer, and is dropped", client=self.client)
             self.transport.abort()
+
+    def _untaken(self) -> int:
+        """Bytes that the client's machine has not taken: ours, and the kernel's, which holds megabytes and asks
+        for more only when a third of them has gone.
+        """
+        ours: int = self.transport.get_write_buffer_size()
+        connection = self.transport.get_extra_info("socket")
+        if connection is None or connection.fileno() < 0:
+            return ours
+        (kernels,) = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)))
+        return ours + int(kernels)
 
 
 def _piece_sender(cycle: RequestResponseCycle) -> SendPiece:

@@ -56,7 +56,7 @@ def setting_of(spec: TrainingJobSpec) -> JobSetting:
 
 def watched_metrics(setting: JobSetting) -> list[str]:
     """Names of the metrics that are judged."""
-    of_every_step = [names.STEP_SKIPPED, names.LOSS, names.GRAD_NORM]
+    of_every_step = [names.STEP_NOT_FINITE]
     if not setting.is_grpo:
         return of_every_step
     return [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Final
 
 from gateway.health import thresholds as at
@@ -14,16 +12,7 @@ from plaudit.types import metrics as names
 
 
 def _bad_steps(rows: Rows) -> list[int]:
-    return [step for step, row in rows if _was_not_finite(row)]
-
-
-def _was_not_finite(row: Mapping[str, float]) -> bool:
-    # A step in which nothing was scored is skipped too: its loss is NaN for want of tokens, and the norm of
-    # its empty gradient is a number.
-    nothing_to_learn = math.isnan(row.get(names.LOSS, math.nan)) and math.isfinite(
-        row.get(names.GRAD_NORM, math.nan)
-    )
-    return row.get(names.STEP_SKIPPED, 0.0) == 1.0 and not nothing_to_learn
+    return [step for step, row in rows if row.get(names.STEP_NOT_FINITE, 0.0) == 1.0]
 
 
 def _find(view: SeriesView, setting: JobSetting) -> list[Finding]:

@@ -21,7 +21,7 @@ _RESTARTED: Final = frozenset({ErrorCode.PROCESS_DIED, ErrorCode.TRAINER_LOST})
 """Causes that another run may not meet. All others would be there again."""
 
 _WAYS_OUT: Final = {
-    JobEvent.PAUSE: "only a job that is not over can be paused",
+    JobEvent.PAUSE: "only a job that is neither over nor about to be can be paused",
     JobEvent.RESUME: "only a paused or failed job can be resumed",
     JobEvent.CANCEL: "only a job that is not over can be cancelled",
 }

@@ -55,6 +55,7 @@ def findings_of(trial: Trial, slow_seconds: float) -> list[Finding]:
     unsteady = list(_unsteady(trial))
     return [
         *_failures(trial),
+        *_failing_together(trial),
         *_nothing_learnt(trial),
         *unsteady,
         # Of scores that change by themselves nothing can be told.
@@ -83,8 +84,7 @@ def _failures(trial: Trial) -> Iterator[Finding]:
     by_kind: dict[str, list[tuple[Ask, Failed]]] = {}
     for ask, said in asked:
         if isinstance(said.outcome, Failed):
-            kind = next(kind for kind, fits in _FAILURE_KINDS if fits(said.outcome))
-            by_kind.setdefault(kind, []).append((ask, said.outcome))
+            by_kind.setdefault(_kind_of(said.outcome), []).append((ask, said.outcome))
     for kind, found in by_kind.items():
         ask, failed = found[0]
         yield Finding(
@@ -92,6 +92,29 @@ def _failures(trial: Trial) -> Iterator[Finding]:
             f"{len(found)} of {len(asked)} scorings failed; in line {ask.row.line}: {_cut(failed.message)} "
             f"({_FAILURE_ADVICE[kind]})",
         )
+
+
+def _failing_together(trial: Trial) -> Iterator[Finding]:
+    # One that fails by itself fails the call that it is in: then the others there say nothing.
+    if any(isinstance(said.outcome, Failed) for said in trial.first):
+        return
+    found = [
+        (ask, said.outcome)
+        for ask, said in zip(trial.asks, trial.together, strict=bool(trial.together))
+        if isinstance(said.outcome, Failed)
+    ]
+    if found:
+        ask, failed = found[0]
+        kind = _kind_of(failed)
+        yield Finding(
+            kind,
+            f"{len(found)} of {len(trial.asks)} completions fail where several are in a call (batch_size); "
+            f"in line {ask.row.line}: {_cut(failed.message)} ({_FAILURE_ADVICE[kind]})",
+        )
+
+
+def _kind_of(failed: Failed) -> str:
+    return next(kind for kind, fits in _FAILURE_KINDS if fits(failed))
 
 
 def _nothing_learnt(trial: Trial) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.rpc import open_channel
-from plaudit.service import ServiceCommand, Supervisor
+from plaudit.service import ServiceCommand, Supervisor, configured
 from plaudit.trial._asking import Asker, Trial, try_function
 from plaudit.trial._findings import Finding, findings_of
 from plaudit.trial._results import RewardTrial, results_of
@@ -106,13 +106,22 @@ def try_reward(
 async def _run(
     folder: Path, config: dict[str, Any], rows: Sequence[TrialRow], *, allow_unsandboxed: bool
 ) -> Trial:
+    sandbox = configured("reward", "sandbox")
+    if allow_unsandboxed and (sandbox is None or isinstance(sandbox, dict)):
+        sandbox = {**(sandbox or {}), "allow_unsandboxed": True}
+    own_file = folder / "plaudit.toml"
+    own_file.touch()
     environment = {
         "PLAUDIT_DATA_DIR": str(folder / "data"),
+        # Of this machine's reward server the trial has the sandbox alone: it needs no judges, and nobody else
+        # is to call it.
+        "PLAUDIT_CONFIG": str(own_file),
+        "PLAUDIT_REWARD_JUDGE": "{}",
+        "PLAUDIT_REWARD_SECURITY": "{}",
         # A source that imports much is waited for here; a session would come again.
         "PLAUDIT_REWARD_LIMITS": json.dumps({"check_timeout_seconds": _IMPORT_SECONDS}),
+        **({"PLAUDIT_REWARD_SANDBOX": json.dumps(sandbox)} if sandbox is not None else {}),
     }
-    if allow_unsandboxed:
-        environment["PLAUDIT_REWARD_SANDBOX"] = json.dumps({"allow_unsandboxed": True})
     supervisor = Supervisor(folder)
     command = ServiceCommand(
         "reward", "reward_service", {"address": "--address"}, {"address": "127.0.0.1:0"}, environment

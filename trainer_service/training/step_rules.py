@@ -150,6 +150,7 @@ class CommonStepRules(TrainerCallback, ABC):
             names.LEARNING_RATE: self._learning_rate,
             names.GRAD_NORM: self._record.grad_norm,
             names.STEP_SKIPPED: float(self._skip is not None),
+            names.STEP_NOT_FINITE: float(self._skip is SkipCause.NOT_FINITE),
             names.STEP_SECONDS: seconds,
         }
 

@@ -17,9 +17,9 @@ from plaudit.trainer.v1 import trainer_service_pb2 as pb
 
 GOOD = {
     "reward_mean": 0.5, "reward_std_batch": 0.5, "zero_std_group_fraction": 0.1, "policy_entropy": 1.0,
-    "loss": 0.1, "grad_norm": 0.2, "step_skipped": 0.0, "reward/exact_answer/failed_fraction": 0.0,
+    "loss": 0.1, "grad_norm": 0.2, "step_not_finite": 0.0, "reward/exact_answer/failed_fraction": 0.0,
 }  # fmt: skip
-NOT_FINITE = {**GOOD, "loss": math.nan, "grad_norm": math.nan, "step_skipped": 1.0}
+NOT_FINITE = {**GOOD, "loss": math.nan, "grad_norm": math.nan, "step_not_finite": 1.0}
 FAILED = {**GOOD, "reward/exact_answer/failed_fraction": 1.0}
 
 
@@ -224,8 +224,8 @@ async def test_sft_is_judged_for_numbers_alone(room: Room) -> None:
     )
     run = await run_of(room, job.id)
     run.change(pb.RUN_STATE_RUNNING)
-    run.steps(1, 40, loss=1.0, grad_norm=0.1, step_skipped=0.0)
-    run.step(41, loss=math.nan, grad_norm=math.nan, step_skipped=1.0)
+    run.steps(1, 40, loss=1.0, grad_norm=0.1, step_not_finite=0.0)
+    run.step(41, loss=math.nan, grad_norm=math.nan, step_not_finite=1.0)
     run.change(pb.RUN_STATE_COMPLETED)
     await room.wait_for_status(job.id, "completed")
     assert await alerts(room, job.id) == [("non_finite", "warning", 41)]

@@ -43,6 +43,9 @@ def centred(completions):
 def wrong_length(completions):
     return [1.0, 2.0]
 
+def one_for_all(completions):
+    return [len(completions[0]) * 7919 % 13 / 13]
+
 def too_large(completions, answer, **columns):
     return [2e6 if text == str(right) else 0.0 for text, right in zip(completions, answer)]
 
@@ -88,6 +91,11 @@ def run(folder: Path, file: str, *options: str) -> subprocess.CompletedProcess[s
 
 @needs_bwrap
 def test_a_sound_reward_passes(folder: Path) -> None:
+    # What this machine's reward server has beside its sandbox is no matter of the trial.
+    (folder / "plaudit.toml").write_text(
+        '[reward]\nsecurity = {tls_cert = "/nowhere.pem"}\n[reward.judge.profiles.main]\n'
+        'provider = "openai"\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\ncredential = "not-here"\n'
+    )
     done = run(folder, "rewards.py:good")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing was found that speaks against it." in done.stdout
@@ -124,6 +132,7 @@ def test_a_function_that_is_not_there_ends_it_with_1(folder: Path) -> None:
         ("rolls_dice", ["non_deterministic"]),
         ("centred", ["constant", "depends_on_company"]),
         ("wrong_length", ["wrong_length"]),
+        ("one_for_all", ["wrong_length"]),  # right where it is called with one
         ("not_finite", ["non_finite", "constant"]),
         ("too_large", ["out_of_range", "constant"]),
         ("enormous", ["out_of_range", "constant"]),

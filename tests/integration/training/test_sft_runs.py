@@ -69,8 +69,8 @@ def test_a_run_asks_nobody_and_tells_what_it_learnt(tmp_path, monkeypatch):
     run = ran(tmp_path, sft_start(tmp_path, write_dataset(tmp_path / "artifacts", answered())))
     assert [s.state for s in run.states()] == [RunState.STARTING, RunState.RUNNING, RunState.COMPLETED]
     assert set(run.metrics()[0]) == {
-        "loss", "learning_rate", "grad_norm", "step_skipped", "step_seconds", "tokens_per_second",
-        "token_accuracy", "trained_tokens",
+        "loss", "learning_rate", "grad_norm", "step_skipped", "step_not_finite", "step_seconds",
+        "tokens_per_second", "token_accuracy", "trained_tokens",
     }  # fmt: skip
     assert run.metrics()[-1]["loss"] < run.metrics()[0]["loss"]
     assert [c.step for c in run.entries(CheckpointSaved)] == [2, 4]

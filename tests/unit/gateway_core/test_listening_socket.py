@@ -99,3 +99,25 @@ async def test_who_takes_a_little_is_waited_for_and_who_takes_nothing_is_not(
     await asyncio.sleep(0.05)
     assert transport.left == [100_000]
     protocol.connection_lost(None)
+
+
+async def test_what_the_kernel_holds_for_a_client_is_not_taken_yet() -> None:
+    """A slow reader takes of that for minutes, while what waits in this process stays as it is."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        protocol = BoundedProtocol(uvicorn.Config(app, log_config=None), ServerState(), {})
+        transport, _ = await asyncio.get_running_loop().create_connection(lambda: protocol, sock=ours)
+        transport.pause_reading()
+        transport.write(bytes(4_000_000))
+        inside = transport.get_write_buffer_size()
+        before = protocol._untaken()
+        assert before > inside > 0
+        theirs.recv(200_000)
+        assert transport.get_write_buffer_size() == inside
+        assert protocol._untaken() < before
+        transport.abort()
+        await asyncio.sleep(0)

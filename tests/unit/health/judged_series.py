@@ -39,6 +39,7 @@ STEADY = {
     "loss": 0.1,
     "grad_norm": 0.2,
     "step_skipped": 0.0,
+    "step_not_finite": 0.0,
     "reward/exact_answer/mean": 0.5,
     "reward/exact_answer/std": 0.5,
     "reward/exact_answer/failed_fraction": 0.0,

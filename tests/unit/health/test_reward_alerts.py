@@ -212,7 +212,7 @@ def test_a_reward_that_gives_no_answers_what_it_gives_good_ones() -> None:
     assert message.startswith("in the evaluation before the first step reward exact_answer gave 60% of the ")
 
 
-NOT_FINITE = {"step_skipped": 1.0, "loss": math.nan, "grad_norm": math.nan}
+NOT_FINITE = {"step_skipped": 1.0, "step_not_finite": 1.0, "loss": math.nan, "grad_norm": math.nan}
 
 
 def skipped_at(*bad: int, count: int = 60) -> list[dict[str, float]]:
@@ -226,13 +226,13 @@ def test_steps_that_were_not_finite() -> None:
         Told(17, "critical", "non_finite"),
         Told(38, "over", "non_finite"),
     ]
-    rows = [{name: row[name] for name in ("step_skipped", "loss", "grad_norm")} for row in skipped_at(7)]
+    rows = [{name: row[name] for name in ("step_not_finite", "loss", "grad_norm")} for row in skipped_at(7)]
     assert told(rows, SFT) == [Told(7, "warning", "non_finite"), Told(27, "over", "non_finite")]
 
 
 def test_a_step_that_was_skipped_for_want_of_scores_is_finite() -> None:
-    rows = steps(30, step_skipped=1.0, loss=math.nan, grad_norm=0.0)
-    assert told(rows) == []
+    assert told(steps(30, step_skipped=1.0, loss=math.nan, grad_norm=0.0)) == []
+    assert told(steps(30, step_skipped=1.0, loss=2.4e-6, grad_norm=1.1e-4)) == []
 
 
 def test_the_second_step_on_a_rollout_is_judged_for_numbers_alone() -> None:

@@ -160,6 +160,7 @@ def test_a_rollout_with_logits_that_are_not_finite_is_skipped(make_bench):
     after = Snapshots(bench)
     bench.trainer.train()
     assert [m["step_skipped"] for m in steps_of(bench)] == [0.0, 1.0, 0.0]
+    assert [m["step_not_finite"] for m in steps_of(bench)] == [0.0, 1.0, 0.0]
     assert same(after.weights[0], after.weights[1])
     # What broke off was never sent to be scored.
     sent = [c.completion_id for _, c, step, _, _ in bench.scorer.submitted if step == 2]
@@ -190,6 +191,7 @@ def test_too_many_unscored_completions_pause_before_their_step(make_bench):
     bench.trainer.train()
     # 9 of 16 is too many in step 3, whose rollout step 4 would use too: both are left to who resumes.
     assert [m["step_skipped"] for m in steps_of(bench)] == [0.0, 0.0, 1.0]
+    assert [m["step_not_finite"] for m in steps_of(bench)] == [0.0, 0.0, 0.0]
     assert steps_of(bench)[-1]["unscored_fraction"] == 9 / 16
     assert same(after.weights[1], after.weights[2]) and same(after.optimizer[1], after.optimizer[2])
     assert [c.step for c in bench.entries(CheckpointSaved)] == [2]
