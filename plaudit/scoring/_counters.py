@@ -18,7 +18,7 @@ CAUSES: Final[Mapping[str, str]] = MappingProxyType(
         "unfinished": "batches whose done never came",
         "non_finite": "values that are no numbers",
         "out_of_range": "values outside the reward's range",
-        "empty": "results without an outcome",
+        "empty": "results without an outcome, or plain_scores that are not as many as their ids",
         "mistimed": "lengths of time that are none",
         "reopened": "sessions that were opened a second time on one stream",
         "unreadable": "frames that could not be read",

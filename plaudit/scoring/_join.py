@@ -224,7 +224,7 @@ class ResultJoiner:
             return failed(result.failure)
         if kind is None:
             counters.empty += 1
-            return "the reward server sent a result without an outcome"
+            return "the reward server sent a result without an outcome, or uneven plain_scores"
         value = result.score.value
         if not math.isfinite(value):
             counters.non_finite += 1

@@ -139,7 +139,8 @@ class Ledger:
                     f"the job has spent {account.spent.tokens:,.0f} tokens and {account.spent.cost:.4g} in "
                     f"money on judges, and the next call may go beyond the {excess}. The budget of a job "
                     "stays as it is: go on with a new job from its newest checkpoint, with a higher budget, "
-                    "which is counted anew (plaudit job clone JOB --from latest --set 'rewards=[...]')"
+                    "which is counted anew (plaudit job clone JOB --from latest "
+                    "--set 'rewards[N].config.budget_tokens=...', N being the reward's place, from 0)"
                 )
             if not budget.excess(account.spent + account.reserved + amount):
                 break

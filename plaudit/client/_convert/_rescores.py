@@ -15,7 +15,7 @@ from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.gateway.v1 import rescore_service_pb2 as pb
 from plaudit.types.jobs import RewardBinding
 from plaudit.types.rescores import RescoreStatus
-from plaudit.types.validation import check_rescore_spec
+from plaudit.types.validation import check_rescore_spec, json_fault
 
 _STATUS_PREFIX = "RESCORE_STATUS_"
 
@@ -26,6 +26,8 @@ def rescore_request(
     """The request of a rescore, unchecked where the message can carry it; else refused in the same words."""
     try:
         bindings = [carry_binding(reward) for reward in as_list("rewards", rewards)]
+    except UnicodeEncodeError:
+        raise InvalidArgumentError.of("rewards", str(json_fault(list(rewards)))) from None
     except Uncarriable:
         data = {"rewards": rewards, "from_step": from_step, "to_step": to_step}
         violations = check_rescore_spec(data)[1] or [

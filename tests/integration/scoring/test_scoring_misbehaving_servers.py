@@ -248,7 +248,8 @@ def test_scores_that_are_not_as_many_as_their_ids_are_nobodys(serve: Serve, make
     scores = score_all(scorer, [completion(i) for i in range(3)])
     for one in scores.values():
         assert one.outcomes["length"].outcome == Failed(
-            FailureCode.INTERNAL, "the reward server sent a result without an outcome"
+            FailureCode.INTERNAL,
+            "the reward server sent a result without an outcome, or uneven plain_scores",
         )
     assert scorer.counters() == ProtocolCounters(empty=3)
     scores = score_all(scorer, [completion(i) for i in range(3)])

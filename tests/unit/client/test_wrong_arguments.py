@@ -105,3 +105,10 @@ def test_a_time_beyond_all_years_is_refused(client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match="is no time of the years 1 to 9999") as caught:
         client.tokens.create("ci", "viewer", expires_at=beyond)
     assert [violation.field for violation in caught.value.violations] == ["expires_at"]
+
+
+def test_half_a_character_is_refused_and_is_no_traceback(client: Client) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        client.rescores.create("job_1", rewards=[{"server": "two/\udce0", "reward": "r"}])
+    assert [violation.field for violation in caught.value.violations] == ["rewards"]
+    assert "surrogate" in caught.value.message
