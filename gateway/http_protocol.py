@@ -116,14 +116,14 @@ class BoundedProtocol(H11Protocol):
 
 
 def _piece_sender(cycle: RequestResponseCycle) -> SendPiece:
-    flow, write = cycle.flow, cycle.transport.write
+    flow, transport = cycle.flow, cycle.transport
 
     async def send(piece: bytes) -> None:
         if flow.write_paused and not cycle.disconnected:
             await flow.drain()
-        # An empty chunk would be the last.
-        if piece and not cycle.disconnected:
+        # An empty chunk would be the last. The transport knows of an end before the request is told.
+        if piece and not cycle.disconnected and not transport.is_closing():
             # A chunk of RFC 9112, 7.1; h11 writes the last one when the answer ends.
-            write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
     return send

@@ -21,6 +21,7 @@ from gateway.domain import Gateway
 from gateway.events import Event
 from gateway.http_protocol import SendPiece, piece_sender
 from gateway.rest._convert import watched_event
+from gateway.rest.errors import fields_named
 from gateway.rest.queries import WatchQuery
 from plaudit.errors import OutOfRangeError, UnavailableError
 
@@ -32,7 +33,8 @@ async def watch(gateway: Gateway, job_id: str | None, query: WatchQuery, request
     """The events of a job, or of all jobs, as a stream that ends with the job."""
     last_seen = request.headers.get("last-event-id", "")
     try:
-        events = await gateway.events.watch_together(job_id, last_seen or query.after_cursor, query.kinds)
+        with fields_named({"after_cursor": "Last-Event-ID"} if last_seen else {}):
+            events = await gateway.events.watch_together(job_id, last_seen or query.after_cursor, query.kinds)
     except OutOfRangeError as error:
         if not last_seen:
             raise

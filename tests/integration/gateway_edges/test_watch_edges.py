@@ -205,6 +205,14 @@ async def test_a_browser_is_told_to_stay_away_once_all_is_told(edges: Edges) -> 
     assert (answer.status_code, answer.content) == (204, b"")
 
 
+async def test_a_cursor_that_is_none_is_told_by_the_name_under_which_it_came(edges: Edges) -> None:
+    path = f"/v1/training_jobs/{await queue_job(edges)}/watch"
+    for given, name in (({"headers": {"Last-Event-ID": "x"}}, "Last-Event-ID"),
+                        ({"params": {"after_cursor": "x"}}, "after_cursor")):  # fmt: skip
+        wrong = await edges.http.get(path, **given)
+        assert [e["param"] for e in wrong.json()["error"]["errors"]] == [name]
+
+
 async def test_a_cursor_of_another_store_is_told_to_start_again(edges: Edges, tmp_path: Path) -> None:
     job_id = await queue_job(edges)
     await happen(edges, job_id, END)
