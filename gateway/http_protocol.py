@@ -104,8 +104,8 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
     def _untaken(self) -> int:
-        """Bytes that the client's machine has not taken: ours, and the kernel's, which holds megabytes and asks
-        for more only when a third of them has gone.
+        """Bytes that the client's machine has not taken: ours, and the kernel's, which holds megabytes and
+        asks for more only when a third of them has gone.
         """
         ours: int = self.transport.get_write_buffer_size()
         connection = self.transport.get_extra_info("socket")

@@ -30,6 +30,10 @@ _LEAST_ANSWERS: Final = 8
 """Of each of the two that are compared."""
 _KEPT_ANSWERS: Final = 256
 """Of a replica, or so: what is older counts less and less."""
+_IN_A_ROW: Final = 16
+"""Failures without a success between them, from which on nothing before them counts: a replica that hangs or
+breaks after a long good time is known at once.
+"""
 _WELL_ABOVE: Final = 0.3
 """Difference of two shares of failures."""
 _STANDARD_ERRORS: Final = 4.0
@@ -52,6 +56,7 @@ class SetAside(NamedTuple):
 class _Record:
     good: float = 0.0
     bad: float = 0.0
+    bad_in_a_row: float = 0.0
     is_aside: bool = False
     until: float = -math.inf
     """Set aside until then at least."""
@@ -83,6 +88,9 @@ class Outliers:
         one = self._records[place]
         one.good += good
         one.bad += bad
+        one.bad_in_a_row = 0.0 if good else one.bad_in_a_row + bad
+        if one.bad_in_a_row >= _IN_A_ROW:
+            one.good, one.bad = 0.0, one.bad_in_a_row
         if one.answers > _KEPT_ANSWERS:
             keep = _KEPT_ANSWERS / 2 / one.answers
             one.good *= keep

@@ -61,6 +61,24 @@ def test_where_the_others_come_to_fail_too_it_is_taken_back_at_once() -> None:
     assert not outliers.is_aside("b")
 
 
+def test_one_that_breaks_after_a_long_good_time_is_known_by_its_failures_in_a_row() -> None:
+    outliers = Outliers("ab")
+    for place in "ab":
+        outliers.record(place, 240, 0, 0.0)
+    assert not outliers.record("a", 0, 15, 1.0)  # 15 of 255
+    assert outliers.record("a", 0, 1, 1.1)
+    # What the other answers meanwhile does not bring it back before its time, nor does what it was once.
+    assert not outliers.record("b", 64, 0, 2.0)
+    assert outliers.is_aside("a")
+    # A success between them, and they are not in a row.
+    outliers = Outliers("ab")
+    for place in "ab":
+        outliers.record(place, 240, 0, 0.0)
+    assert not outliers.record("a", 0, 15, 1.0)
+    assert not outliers.record("a", 1, 0, 1.1)
+    assert not outliers.record("a", 0, 15, 1.2)
+
+
 def test_of_three_two_may_be_broken() -> None:
     outliers = Outliers("abc")
     outliers.record("a", 0, 200, 0.0)
