@@ -7,7 +7,6 @@ Exit status: 0 all required rules are kept, 1 some are not, 2 usage, 4 the serve
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Final
@@ -31,6 +30,7 @@ from reward_service.conformance import (
     run_suite,
 )
 from reward_service.conformance._report import print_summary, print_verdict
+from reward_service.conformance._settings import object_of
 
 EXIT_BROKEN: Final = 1
 EXIT_USAGE: Final = 2
@@ -173,10 +173,10 @@ def _settings(
     except ValueError as error:
         wrong.append(FieldViolation("HOST:PORT", str(error)))
     try:
-        if config and not isinstance(json.loads(config), dict):
-            wrong.append(FieldViolation("config", 'must be a JSON object, for example {"tag": "answer"}'))
-    except (ValueError, RecursionError) as error:
-        wrong.append(FieldViolation("config", f"is no JSON: {error}"))
+        if config:
+            object_of("config", config, '{"tag": "answer"}')
+    except InvalidArgumentError as error:
+        wrong.extend(error.violations)
     try:
         if columns and rows is not None:
             wrong.append(
@@ -207,4 +207,6 @@ def _token(path: Path | None) -> str:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(add_completion=False)
+    app.command()(main)
+    app(prog_name="plaudit reward conformance")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from plaudit.errors import FieldViolation, InvalidArgumentError
+from plaudit.types.validation import json_fault
 from reward_service.conformance._target import Target
 
 _MAX_ROWS: Final = 10_000
@@ -86,13 +87,28 @@ def read_rows(path: Path) -> list[Row]:
 
 def row_of_columns(columns_json: str) -> Row:
     """A row with these columns, given as a JSON object. Raises InvalidArgumentError."""
-    try:
-        columns = json.loads(columns_json)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError.of("columns", f"is no JSON: {error}") from None
-    if not isinstance(columns, dict):
-        raise InvalidArgumentError.of("columns", 'must be a JSON object, for example {"answer": 72}')
+    columns = object_of("columns", columns_json, '{"answer": 72}')
     return Row((("user", "What is 6 times 12?"),), columns)
+
+
+def object_of(option: str, text: str, example: str) -> dict[str, Any]:
+    """A JSON object that an option gives. Raises InvalidArgumentError, also where no server could get it."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError.of(option, f"is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidArgumentError.of(option, f"must be a JSON object, for example {example}")
+    fault = json_fault(value)
+    if fault is not None:
+        raise InvalidArgumentError.of(option, fault)
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise InvalidArgumentError.of(
+            option, "holds NaN, or a number beyond what a double is; JSON has neither"
+        ) from None
+    return value
 
 
 def _row_of(data: Any) -> Row:
