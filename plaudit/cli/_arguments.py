@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from plaudit.client import Client
 from plaudit.errors import PlauditError
+
+if TYPE_CHECKING:
+    from plaudit.client import Client
 
 _SECONDS: Final = 1.0
 _MOST: Final = 100
@@ -19,6 +21,8 @@ def _asked(ask: Callable[[Client], Iterable[tuple[str, str]]]) -> Callable[[str]
     """Completes by what `ask` finds: pairs of a name and what it is."""
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
+        from plaudit.client import Client
+
         # A person who presses the tab key is not told why there is nothing.
         try:
             with Client(timeout_seconds=_SECONDS, retry_seconds=0.0) as client:
@@ -58,6 +62,15 @@ ModelId = Annotated[
         autocompletion=_asked(
             lambda client: ((model.name, f"{model.id} {model.status}") for model in client.models.list())
         ),
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Set a field, for example hyperparameters.max_steps=50 or rewards[0].weight=0.5; the value is "
+        "JSON, or text. Repeatable.",
     ),
 ]
 ServerId = Annotated[

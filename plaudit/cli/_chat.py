@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from plaudit.errors import FailedPreconditionError, InvalidArgumentError
-from plaudit.types.validation import shown
+from plaudit.types.texts import shown
 
 _NEEDED: Final = ("trainer_service", "torch", "transformers", "peft")
 _END_SECONDS: Final = 5.0

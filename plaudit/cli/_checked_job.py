@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from plaudit.cli._output import print_json, printable
 from plaudit.cli._toml import job_as_toml
-from plaudit.client import models
+
+if TYPE_CHECKING:
+    from plaudit.client import models
 
 
 def print_checked(job: models.TrainingJob, as_json: bool) -> None:

@@ -43,6 +43,8 @@ _FEW_FREE_BYTES: Final = 10 * 1024**3
 _MOST_SKEW: Final = timedelta(seconds=5)
 _WITHOUT_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _START_TRAINER: Final = "start it (`plaudit up` on one machine, else `python -m trainer_service`)"
+_VARIABLES: Final = "PLAUDIT_"
+_FILE_VARIABLE: Final = "PLAUDIT_CONFIG"
 _EXTRA: Final = re.compile(r"^([A-Za-z0-9._-]+).*;.*extra == [\"'](\w+)[\"']")
 
 
@@ -72,13 +74,7 @@ def checks_of_machine() -> Iterator[Check]:
     except InvalidArgumentError as error:
         yield Check("configuration", State.FAIL, error.message, "mend it; services do not start with it")
         return
-    file = config_file()
-    found = (
-        str(file.resolve())
-        if file.exists()
-        else "no plaudit.toml here, so that every setting has its default"
-    )
-    yield Check("configuration", State.OK, found)
+    yield Check("configuration", State.OK, _configuration())
     yield _disk(folder)
     yield _sandbox()
     yield _extras()
@@ -123,6 +119,20 @@ def _configured_trainers() -> Iterator[Check]:
             f"this machine's configuration names none for a gateway: {shown(named)}",
             "`plaudit up` adds its own; else name one in the gateway's settings (trainers)",
         )
+
+
+def _configuration() -> str:
+    """Where settings come from; of variables the names, as a value may be a secret."""
+    file = config_file()
+    found = str(file.resolve()) if file.exists() else "no plaudit.toml here"
+    variables = sorted(
+        name
+        for name, value in os.environ.items()
+        if name.startswith(_VARIABLES) and name != _FILE_VARIABLE and value
+    )
+    if variables:
+        return f"{found}; set by variables, which win: {', '.join(variables)}"
+    return found if file.exists() else f"{found} and no variable, so that every setting has its default"
 
 
 def _disk(folder: Path) -> Check:

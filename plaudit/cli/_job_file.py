@@ -6,11 +6,12 @@ import tomllib
 from pathlib import Path
 
 from plaudit.errors import InvalidArgumentError
-from plaudit.types.validation import load_json
 
 
 def read_job_file(path: Path) -> object:
     """The data of a job file, not validated yet. `-` reads JSON from stdin."""
+    from plaudit.types.validation import load_json
+
     name = str(path)
     try:
         text = (Path("/dev/stdin") if name == "-" else path).read_text(encoding="utf-8")

@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
+from plaudit.cli._faults import ToldAtOnce
+
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
@@ -36,14 +38,6 @@ def lazy_group(commands: Mapping[str, LazyCommand]) -> type[TyperGroup]:
             }
             self.commands.update(own)
 
-        def invoke(self, ctx: Any) -> Any:
-            try:
-                return super().invoke(ctx)
-            except typer.BadParameter as error:
-                # Choices are checked by pydantic, which puts the name of Python's error before it.
-                error.message = error.message.replace("Value error, ", "")
-                raise
-
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
             name, command, rest = super().resolve_command(ctx, args)
             if name is not None and name in commands:
@@ -59,10 +53,12 @@ def _loaded(name: str, command: LazyCommand) -> Any:
     )
     loaded: Any
     if isinstance(found, typer.Typer):
+        for registered in found.registered_commands:
+            registered.cls = ToldAtOnce
         loaded = get_group(found)
     else:
         app = typer.Typer(add_completion=False)
-        app.command(name)(found)
+        app.command(name, cls=ToldAtOnce)(found)
         loaded = get_command(app)
     loaded.name = name
     # Here, and not at every command: a list of them can be read, and a test sees that none is missing.

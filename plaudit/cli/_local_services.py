@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plaudit.service import ServiceCommand, Supervisor
+from plaudit import service
 
 
 def local_services(
@@ -18,7 +18,7 @@ def local_services(
     gateway_http: str | None,
     trainer: str | None,
     reward: str | None,
-) -> Sequence[ServiceCommand]:
+) -> Sequence[service.ServiceCommand]:
     """The services of one machine over one data directory; `start_local` tells the gateway its peers.
 
     An address that is None is the service's own setting.
@@ -26,9 +26,9 @@ def local_services(
     shared = {"PLAUDIT_DATA_DIR": str(data_dir)}
     address = {"address": "--address"}
     return (
-        ServiceCommand("reward", "reward_service", address, _given(address=reward), shared),
-        ServiceCommand("trainer", "trainer_service", address, _given(address=trainer), shared),
-        ServiceCommand(
+        service.ServiceCommand("reward", "reward_service", address, _given(address=reward), shared),
+        service.ServiceCommand("trainer", "trainer_service", address, _given(address=trainer), shared),
+        service.ServiceCommand(
             "gateway",
             "gateway",
             {"grpc_address": "--grpc-address", "http_address": "--http-address"},
@@ -76,7 +76,9 @@ class ConfiguredPeers:
 
 
 async def start_local(
-    supervisor: Supervisor, commands: Sequence[ServiceCommand], peers: ConfiguredPeers | None = None
+    supervisor: service.Supervisor,
+    commands: Sequence[service.ServiceCommand],
+    peers: ConfiguredPeers | None = None,
 ) -> LocalAddresses:
     """Starts reward server, trainer and gateway; the gateway is told where the other two listen.
 
@@ -85,7 +87,7 @@ async def start_local(
     reward, trainer, gateway = commands
     reward_address = (await supervisor.start(reward))["address"]
     trainer_address = (await supervisor.start(trainer))["address"]
-    told = ServiceCommand(
+    told = service.ServiceCommand(
         gateway.name,
         gateway.module,
         gateway.address_options,

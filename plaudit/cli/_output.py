@@ -10,15 +10,16 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from plaudit.client import Client
+if TYPE_CHECKING:
+    from plaudit.client import Client
+
 
 _RETRY_SECONDS: Final = 3.0
 _WIDE: Final = 1_000
@@ -34,6 +35,9 @@ AddressOption = Annotated[
 
 def connect(address: str | None) -> Client:
     """A client that gives up soon where no gateway listens: a person waits for the answer."""
+    # Here, and not above: help is printed without gRPC, which takes longer to load than the rest.
+    from plaudit.client import Client
+
     # Commands tell by themselves what a program would find in its log.
     logging.getLogger("plaudit.client").setLevel(logging.ERROR)
     return Client(address, retry_seconds=_RETRY_SECONDS)
@@ -60,6 +64,8 @@ def print_json_line(value: object) -> None:
 
 def plain(value: object) -> Any:
     """Models, times and enums as JSON-like data."""
+    from pydantic import BaseModel
+
     if isinstance(value, BaseModel):
         return plain(value.model_dump(mode="python"))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

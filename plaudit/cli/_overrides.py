@@ -6,25 +6,13 @@ import copy
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
-
-import typer
+from typing import Any, Final
 
 from plaudit.client._convert import BESIDE_SPEC
-from plaudit.errors import FieldViolation, InvalidArgumentError
+from plaudit.errors import FieldViolation
 from plaudit.types.jobs import RewardBinding, TrainingJobSpec
 from plaudit.types.methods import HYPERPARAMETERS
 from plaudit.types.validation import load_json, shown
-
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="Set a field, for example hyperparameters.max_steps=50 or rewards[0].weight=0.5; the value is "
-        "JSON, or text. Repeatable.",
-    ),
-]
 
 _PATH: Final = re.compile(r"[^.\[\]=]+(\[\d+\])*(\.[^.\[\]=]+(\[\d+\])*)*")
 _STEP: Final = re.compile(r"\[(\d+)\]|[^.\[\]]+")
@@ -36,9 +24,9 @@ _HYPERPARAMETERS: Final = tuple(
 
 def with_overrides(
     data: dict[str, Any], pairs: Sequence[str], *, of: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], list[FieldViolation]]:
     """A copy of `data` with the fields of `field.path=value` set; the value is JSON where it can be read so,
-    else text. InvalidArgumentError with every one that is not of that form, or names no field.
+    else text. With it every pair that is not of that form, or names no field, and is left out.
 
     `of` is what `data` changes: a path into a field that `data` lacks, and that is replaced as a whole,
     starts from the value there. Hyperparameters are replaced one by one.
@@ -46,13 +34,14 @@ def with_overrides(
     changed = copy.deepcopy(data)
     violations = []
     for pair in pairs:
+        tried = copy.deepcopy(changed)
         try:
-            _set(changed, pair, of or {})
+            _set(tried, pair, of or {})
         except ValueError as error:
             violations.append(FieldViolation("--set", f"{shown(pair)} is refused: {error}"))
-    if violations:
-        raise InvalidArgumentError(violations)
-    return changed
+        else:
+            changed = tried
+    return changed, violations
 
 
 def _set(data: dict[str, Any], pair: str, of: Mapping[str, Any]) -> None:

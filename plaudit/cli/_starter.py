@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Mapping, Set
-from typing import Any, Final
-
-from pydantic.fields import FieldInfo
+from typing import TYPE_CHECKING, Any, Final
 
 from plaudit.cli._toml import toml_value
-from plaudit.types.hyperparameters import GrpoHyperparameters
-from plaudit.types.jobs import RewardBinding, TrainingJobSpec
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 STARTER_HYPERPARAMETERS: Final[Mapping[str, Any]] = {
     "learning_rate": 2e-4,
@@ -72,6 +71,9 @@ def starter_files() -> Mapping[str, str]:
 
 def job_file() -> str:
     """A job file that names every field, with its meaning and its default."""
+    from plaudit.types.hyperparameters import GrpoHyperparameters
+    from plaudit.types.jobs import RewardBinding, TrainingJobSpec
+
     spec = TrainingJobSpec.model_fields
     given: Mapping[str, Any] = {
         "base_model": "builtin:tiny",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from plaudit.types.jobs import TrainingJobSpec
+if TYPE_CHECKING:
+    from plaudit.types.jobs import TrainingJobSpec
 
 
 def job_as_toml(spec: TrainingJobSpec) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plaudit import service
 from plaudit.cli._output import JsonOption, print_fields, print_json
 from plaudit.errors import FailedPreconditionError
-from plaudit.service import default_data_dir
 
 if TYPE_CHECKING:
     from plaudit.cli._certificates import Authority
@@ -81,4 +81,4 @@ def _authority(folder: Path | None, name: str) -> Authority:
         raise FailedPreconditionError(
             "certificates are made where the gateway is installed: pip install 'plaudit[gateway]'"
         ) from None
-    return Authority((folder or default_data_dir() / "certs").expanduser().absolute(), name)
+    return Authority((folder or service.default_data_dir() / "certs").expanduser().absolute(), name)

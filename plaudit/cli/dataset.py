@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,9 +19,11 @@ from plaudit.cli._output import (
     print_table,
     printable,
 )
-from plaudit.client import models
-from plaudit.errors import InvalidArgumentError
-from plaudit.types.validation import shown
+from plaudit.errors import FieldViolation, InvalidArgumentError
+from plaudit.types.texts import shown
+
+if TYPE_CHECKING:
+    from plaudit.client import models
 
 app = typer.Typer(help="Datasets.", no_args_is_help=True)
 
@@ -80,11 +83,13 @@ def connect_source(
     address: AddressOption = None,
 ) -> None:
     """Make a dataset of one of the hub, or of a file on the gateway's machine."""
+    if wrong := list(_wrong_source(hub, path, mapping or ())):
+        raise InvalidArgumentError(wrong)
     source: dict[str, Any] = {
         "huggingface_dataset": hub,
         "split": split,
         "config_name": config,
-        "column_mapping": dict(_renaming(entry) for entry in mapping or ()),
+        "column_mapping": dict(map(_renaming, mapping or ())),
         "token": token,
         "path": path,
         "file_format": file_format,
@@ -185,10 +190,21 @@ def delete(dataset_id: DatasetId, address: AddressOption = None) -> None:
     typer.echo(f"{dataset_id} is deleted")
 
 
+def _wrong_source(hub: str | None, path: str | None, mapping: Sequence[str]) -> Iterator[FieldViolation]:
+    if path is not None:
+        if hub is not None:
+            yield FieldViolation("--hub", "goes not with --path; leave one of them out")
+        if not path.startswith("/"):
+            yield FieldViolation(
+                "--path", f"{shown(path)} is refused: write it in full, from /, as on the gateway's machine"
+            )
+    for entry in mapping:
+        if not all(_renaming(entry)):
+            yield FieldViolation("--map", f"{shown(entry)} is refused: write OLD=NEW")
+
+
 def _renaming(entry: str) -> tuple[str, str]:
-    old, equals, new = entry.partition("=")
-    if not (old and equals and new):
-        raise InvalidArgumentError.of("--map", f"{shown(entry)} is refused: write OLD=NEW")
+    old, _, new = entry.partition("=")
     return old, new
 
 

@@ -13,17 +13,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from plaudit import service
 from plaudit.cli._local_services import LocalAddresses, local_services, start_local
 from plaudit.cli._output import connect
 from plaudit.cli._starter import STARTER_HYPERPARAMETERS
-from plaudit.cli._watching import watch_job
-from plaudit.client import Client, models
-from plaudit.service import Supervisor, configure_logging
 from plaudit.types.metrics import REWARD_MEAN
+
+if TYPE_CHECKING:
+    from plaudit.client import Client, models
 
 DEMO_HYPERPARAMETERS: Final[dict[str, Any]] = dict(STARTER_HYPERPARAMETERS)
 
@@ -43,7 +44,9 @@ def demo(
 
     The last line is one JSON object with the result, read from the metrics API.
     """
-    configure_logging("demo", "warning")
+    from plaudit.cli._watching import watch_job
+
+    service.configure_logging("demo", "warning")
     folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="plaudit-demo-"))
     try:
         with (
@@ -94,7 +97,7 @@ def _services(folder: Path) -> Iterator[LocalAddresses]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="services", daemon=True)
     thread.start()
-    supervisor = Supervisor(folder / "logs")
+    supervisor = service.Supervisor(folder / "logs")
     commands = local_services(
         folder, gateway_grpc=_FREE_PORT, gateway_http=_FREE_PORT, trainer=_FREE_PORT, reward=_FREE_PORT
     )

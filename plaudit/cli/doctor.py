@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 import typer
 
-from plaudit.cli._checks import (
-    Check,
-    State,
-    checks_of_gateway,
-    checks_of_machine,
-)
 from plaudit.cli._output import AddressOption, JsonOption, connect, console, print_json, printable
 from plaudit.errors import PlauditError
 
-_STYLES = {State.OK: "green", State.WARN: "yellow", State.FAIL: "bold red"}
+if TYPE_CHECKING:
+    from plaudit.cli._checks import Check
+
+_STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(as_json: JsonOption = False, address: AddressOption = None) -> None:
@@ -34,10 +32,12 @@ def doctor(as_json: JsonOption = False, address: AddressOption = None) -> None:
                 out.print(printable(f"      {check.way_out}"), markup=False)
     if as_json:
         print_json(checks)
-    raise typer.Exit(1 if any(check.state is State.FAIL for check in checks) else 0)
+    raise typer.Exit(1 if any(check.state == "fail" for check in checks) else 0)
 
 
 def _checks(address: str | None) -> Iterator[Check]:
+    from plaudit.cli._checks import Check, State, checks_of_gateway, checks_of_machine
+
     yield from checks_of_machine()
     try:
         with connect(address) as client:

@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plaudit.cli._arguments import JobId
+from plaudit.cli._arguments import JobId, SetOption
 from plaudit.cli._checked_job import print_checked
+from plaudit.cli._faults import told_with
 from plaudit.cli._job_file import read_job_file
 from plaudit.cli._output import (
     AddressOption,
@@ -21,17 +22,18 @@ from plaudit.cli._output import (
     print_json,
     print_table,
 )
-from plaudit.cli._overrides import SetOption, with_overrides
-from plaudit.cli._watching import wait_for_job, watch_job
 from plaudit.cli.job_clone import clone, delete
 from plaudit.cli.job_compare import compare
 from plaudit.cli.job_log import events, logs
 from plaudit.cli.job_series import completions, metrics
 from plaudit.cli.rescore import rescore
-from plaudit.client import Client, models
+from plaudit.errors import FieldViolation
 from plaudit.types.metrics import HEADLINE_METRICS
-from plaudit.types.preflight import PreflightReport
 from plaudit.types.statuses import JobStatus
+
+if TYPE_CHECKING:
+    from plaudit.client import Client, models
+    from plaudit.types.preflight import PreflightReport
 
 app = typer.Typer(help="Training jobs.", no_args_is_help=True)
 
@@ -71,9 +73,15 @@ def submit(
         spec = read_job_file(file)
         if preflight is not None and isinstance(spec, dict):
             spec = {**spec, "preflight": preflight}
+        wrong: list[FieldViolation] = []
         if set_fields and isinstance(spec, dict):
-            spec = with_overrides(spec, set_fields)
-        job = client.training_jobs.submit(spec, request_id=request_id, validate_only=dry_run)
+            from plaudit.cli._overrides import with_overrides
+
+            spec, wrong = with_overrides(spec, set_fields)
+        with told_with(wrong):
+            job = client.training_jobs.submit(
+                spec, request_id=request_id, validate_only=dry_run or bool(wrong)
+            )
         if dry_run:
             print_checked(job, as_json)
         elif watch:
@@ -81,6 +89,8 @@ def submit(
                 typer.echo(f"{job.id} {job.status}")
             raise typer.Exit(_watch(client, job.id, as_json=as_json))
         elif wait:
+            from plaudit.cli._watching import wait_for_job
+
             with _told_how_to_stop(job.id):
                 ended = wait_for_job(client, job.id)
             _print_job(ended, as_json)
@@ -187,6 +197,8 @@ app.command("rescore")(rescore)
 
 
 def _watch(client: Client, job_id: str, *, after_cursor: str = "", as_json: bool = False) -> int:
+    from plaudit.cli._watching import watch_job
+
     with _told_how_to_stop(job_id):
         return watch_job(client, job_id, after_cursor=after_cursor, as_json=as_json)
 

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from plaudit.cli._arguments import JobId
+from plaudit.cli._arguments import JobId, SetOption
 from plaudit.cli._checked_job import print_checked
+from plaudit.cli._faults import told_with
 from plaudit.cli._output import AddressOption, JsonOption, connect, print_json, printable
-from plaudit.cli._overrides import SetOption, with_overrides
+from plaudit.errors import FieldViolation
 
 
 def clone(
@@ -42,10 +43,16 @@ def clone(
             None if start == "base" else job_id if start == "latest" else f"{job_id}@{start}"
         )
     with connect(address) as client:
+        wrong: list[FieldViolation] = []
         if set_fields:
+            from plaudit.cli._overrides import with_overrides
+
             cloned = client.training_jobs.get(job_id).spec.model_dump(mode="json")
-            overrides = with_overrides(overrides, set_fields, of=cloned)
-        job = client.training_jobs.clone(job_id, overrides, request_id=request_id, validate_only=dry_run)
+            overrides, wrong = with_overrides(overrides, set_fields, of=cloned)
+        with told_with(wrong):
+            job = client.training_jobs.clone(
+                job_id, overrides, request_id=request_id, validate_only=dry_run or bool(wrong)
+            )
     if dry_run:
         print_checked(job, as_json)
     elif as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -12,9 +12,11 @@ from plaudit.cli._arguments import JobIds
 from plaudit.cli._curve import draw_overlaid
 from plaudit.cli._output import AddressOption, JsonOption, connect, plain, print_json, print_table, printable
 from plaudit.cli.job_series import KeysOption, chosen_keys
-from plaudit.client import Client, models
-from plaudit.errors import InvalidArgumentError
+from plaudit.errors import InvalidArgumentError, NotFoundError
 from plaudit.types.metrics import HEADLINE_METRICS, REWARD_MEAN
+
+if TYPE_CHECKING:
+    from plaudit.client import Client, models
 
 _MARKS: Final = "abcdefghij"
 _MOST_POINTS: Final = 5000
@@ -45,7 +47,7 @@ def compare(
             "JOB", f"{len(set(jobs))} different jobs are named; name 2 to {len(_MARKS)}, each once"
         )
     with connect(address) as client:
-        found = [client.training_jobs.get(job_id) for job_id in jobs]
+        found = _all_of(client, jobs)
         series = [_series(client, job_id, chosen_keys(keys)) for job_id in jobs]
     names = chosen_keys(keys) or [n for n in HEADLINE_METRICS if any(s.series(n) for s in series)]
     differences = dict(_differences([dict(_flat(plain(job.spec))) for job in found]))
@@ -80,6 +82,20 @@ def course_of(name: str, points: Sequence[tuple[int, float]]) -> Course | None:
         largest=max(numbers),
         best=max(numbers) if is_reward else None,
     )
+
+
+def _all_of(client: Client, job_ids: Sequence[str]) -> Sequence[models.TrainingJob]:
+    """The jobs, or NotFoundError with every one that is not there."""
+    found = []
+    missing = []
+    for job_id in job_ids:
+        try:
+            found.append(client.training_jobs.get(job_id))
+        except NotFoundError as error:
+            missing.append(error.message)
+    if missing:
+        raise NotFoundError("\n".join(missing))
+    return found
 
 
 def _series(client: Client, job_id: str, keys: Sequence[str]) -> models.MetricSeries:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from plaudit.cli._arguments import JobId
 from plaudit.cli._output import AddressOption, JsonOption, connect, print_json, print_table, printable
-from plaudit.client import models
+
+if TYPE_CHECKING:
+    from plaudit.client import models
 
 
 def logs(
@@ -39,6 +41,8 @@ def events(
 
 
 def _told(body: models.EventBody) -> tuple[str, str]:
+    from plaudit.client import models
+
     match body:
         case models.StatusChanged(status, detail, error):
             told = f"{error.code}: {error.message}" if error else detail

@@ -6,7 +6,7 @@ import csv
 import itertools
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,9 +20,11 @@ from plaudit.cli._output import (
     print_table,
     printable,
 )
-from plaudit.client import models
 from plaudit.errors import InvalidArgumentError
 from plaudit.types.metrics import EVAL_REWARD_MEAN, HEADLINE_METRICS
+
+if TYPE_CHECKING:
+    from plaudit.client import models
 
 KeysOption = Annotated[
     str | None,

@@ -8,10 +8,9 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from plaudit.cli._arguments import ModelId
 from plaudit.cli._chat import Answer, ChatProcess
@@ -25,9 +24,11 @@ from plaudit.cli._output import (
     print_table,
     printable,
 )
-from plaudit.client import Client, models
 from plaudit.errors import InvalidArgumentError
-from plaudit.types.validation import shown
+from plaudit.types.texts import shown
+
+if TYPE_CHECKING:
+    from plaudit.client import Client, models
 
 _FOLDER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 
@@ -113,7 +114,7 @@ def download(
     """Download a model. What is there of it is built upon; every file is verified."""
     with connect(address) as client:
         found = client.models.get(model)
-        if form is not None and form != ("adapter" if found.kind is models.ModelKind.ADAPTER else "merged"):
+        if form is not None and (form == "adapter") != (found.kind == "adapter"):
             begun = client.models.export(f"{found.job_id}@{found.step}", form=form)
             found = client.models.wait(begun.id, on_detail=lambda detail: None)
         target = folder or Path(_own_folder(found.name))
@@ -227,6 +228,8 @@ def _download(client: Client, model: models.Model, folder: Path, *, overwrite: b
     if not sys.stderr.isatty():
         client.models.download(model.id, folder, overwrite=overwrite)
         return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, transient=True) as bar:
         task = bar.add_task(printable(model.name), total=model.size_bytes)

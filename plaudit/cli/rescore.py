@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from plaudit.cli._output import (
     AddressOption,
@@ -19,10 +17,10 @@ from plaudit.cli._output import (
     print_table,
     printable,
 )
-from plaudit.client import Client, models
 from plaudit.errors import FieldViolation, InvalidArgumentError
-from plaudit.types.rescores import RescoreStatus
-from plaudit.types.validation import parse_json_object
+
+if TYPE_CHECKING:
+    from plaudit.client import Client, models
 
 app = typer.Typer(help="Rescores: stored completions of a job, scored again.", no_args_is_help=True)
 
@@ -57,6 +55,8 @@ def rescore(
     address: AddressOption = None,
 ) -> None:
     """Score a job's stored completions again, without training, and show old and new scores side by side."""
+    from plaudit.types.rescores import RescoreStatus
+
     rewards = _rewards(reward or [], config or [], weight or [])
     with connect(address) as client:
         made = client.rescores.create(job_id, rewards=rewards, from_step=from_step, to_step=to_step)
@@ -131,6 +131,8 @@ def _rewards(
     names: Sequence[str], configs: Sequence[str], weights: Sequence[float]
 ) -> list[Mapping[str, Any]]:
     """The rewards that the options name; InvalidArgumentError with everything wrong at once."""
+    from plaudit.types.validation import parse_json_object
+
     violations = [
         FieldViolation(
             option, f"is given {count} times, and --reward {len(names)} times; each belongs to one --reward"
@@ -166,6 +168,9 @@ def _rewards(
 
 def _wait(client: Client, made: models.Rescore) -> models.Rescore:
     """Waits for the end of a rescore, with a bar on stderr where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     shown = Console(stderr=True)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from plaudit.cli import reward_conformance, reward_test
@@ -14,7 +16,9 @@ from plaudit.cli._output import (
     print_table,
     printable,
 )
-from plaudit.client import models
+
+if TYPE_CHECKING:
+    from plaudit.client import models
 
 app = typer.Typer(help="Rewards on offer.", no_args_is_help=True)
 

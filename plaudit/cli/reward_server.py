@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,9 @@ from plaudit.cli._output import (
     print_json,
     print_table,
 )
-from plaudit.client import models
+
+if TYPE_CHECKING:
+    from plaudit.client import models
 
 app = typer.Typer(help="Reward servers.", no_args_is_help=True)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from plaudit import service
 from plaudit.cli._output import JsonOption, print_fields, print_json, print_table, printable
 from plaudit.errors import FieldViolation, InvalidArgumentError
-from plaudit.service import configure_logging
-from plaudit.trial import RewardTrial, try_reward
+
+if TYPE_CHECKING:
+    from plaudit.trial import RewardTrial
 
 _SHOWN_ROWS: Final = 20
 _SHOWN_PRINTS: Final = 20
@@ -57,7 +59,9 @@ def test(
 
     Exit status: 0 nothing was found, 1 something was, 2 usage.
     """
-    configure_logging("reward test", "error")
+    from plaudit.trial import try_reward
+
+    service.configure_logging("reward test", "error")
     path, _, name = file.partition(":")
     try:
         trial = try_reward(

@@ -22,14 +22,27 @@ from plaudit.cli._output import (
     print_json,
     print_table,
 )
-from plaudit.errors import FailedPreconditionError, InvalidArgumentError
+from plaudit.errors import FailedPreconditionError
 from plaudit.types.roles import Role
-from plaudit.types.validation import shown
+from plaudit.types.texts import shown
 
 app = typer.Typer(help="Tokens of those who may call the gateway.", no_args_is_help=True)
 
 _SECONDS: Final = 60.0
 _UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+def _time(text: str) -> datetime:
+    """A duration from now, or a time; without an offset it is local."""
+    unit = _UNITS.get(text[-1:])
+    if unit is not None and text[:-1].isascii() and text[:-1].isdecimal() and len(text) <= 6:
+        return datetime.now(UTC) + int(text[:-1]) * unit
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{shown(text)} is refused; say 12h, 30d, 4w, or a time as 2030-01-31T12:00"
+        ) from None
 
 
 @app.command()
@@ -40,8 +53,10 @@ def create(
         typer.Option(help="viewer reads, operator works, admin administers, service reads for services."),
     ],
     expires: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="30d, 12h, 4w, or a time as 2030-01-31. Default: never."),
+        datetime | None,
+        typer.Option(
+            metavar="TIME", parser=_time, help="30d, 12h, 4w, or a time as 2030-01-31. Default: never."
+        ),
     ] = None,
     data_dir: Annotated[
         Path | None,
@@ -53,12 +68,11 @@ def create(
     address: AddressOption = None,
 ) -> None:
     """Make a token. Its secret is shown once: the gateway keeps a hash."""
-    expires_at = _time(expires) if expires is not None else None
     if data_dir is not None:
-        made = _create_in(data_dir, name, role, expires_at)
+        made = _create_in(data_dir, name, role, expires)
     else:
         with connect(address) as client:
-            new = client.tokens.create(name, role, expires_at=expires_at)
+            new = client.tokens.create(name, role, expires_at=expires)
         made = {**plain(new.token), "secret": new.secret}
     if as_json:
         print_json(made)
@@ -158,16 +172,3 @@ def _create_in(data_dir: Path, name: str, role: Role, expires_at: datetime | Non
         raise FailedPreconditionError(f"the token was not made: {done.stderr.strip()[-2000:]}")
     made: dict[str, str | None] = json.loads(done.stdout)
     return made
-
-
-def _time(text: str) -> datetime:
-    """A duration from now, or a time; without an offset it is local."""
-    unit = _UNITS.get(text[-1:])
-    if unit is not None and text[:-1].isascii() and text[:-1].isdecimal() and len(text) <= 6:
-        return datetime.now(UTC) + int(text[:-1]) * unit
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InvalidArgumentError.of(
-            "--expires", f"{shown(text)} is refused; say 12h, 30d, 4w, or a time as 2030-01-31T12:00"
-        ) from None

@@ -8,17 +8,10 @@ from typing import Annotated, Final
 
 import typer
 
+from plaudit import service
 from plaudit.cli._local_services import ConfiguredPeers, local_services, start_local
-from plaudit.service import (
-    DEFAULT_ADDRESSES,
-    Supervisor,
-    configure_logging,
-    configured,
-    default_data_dir,
-    run_service,
-)
 
-_AT: Final = DEFAULT_ADDRESSES
+_AT: Final = service.DEFAULT_ADDRESSES
 _DEFAULT: Final = "Default: its setting, else"
 
 
@@ -44,12 +37,14 @@ def up(
     ] = None,
 ) -> None:
     """Run gateway, trainer and built-in reward server until interrupted; what dies is started again."""
-    folder = (data_dir or default_data_dir()).absolute()
-    peers = ConfiguredPeers(configured("gateway", "trainers"), configured("gateway", "reward_servers"))
-    configure_logging("up")
+    folder = (data_dir or service.default_data_dir()).absolute()
+    peers = ConfiguredPeers(
+        service.configured("gateway", "trainers"), service.configured("gateway", "reward_servers")
+    )
+    service.configure_logging("up")
 
     async def serve(stop: asyncio.Event) -> None:
-        supervisor = Supervisor(folder / "logs")
+        supervisor = service.Supervisor(folder / "logs")
         try:
             addresses = await start_local(
                 supervisor,
@@ -70,4 +65,4 @@ def up(
         finally:
             await supervisor.stop()
 
-    raise typer.Exit(run_service(serve))
+    raise typer.Exit(service.run_service(serve))

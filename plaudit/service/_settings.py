@@ -6,7 +6,6 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -16,20 +15,6 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from plaudit.errors import FieldViolation, InvalidArgumentError
 from plaudit.service._secrets import Secrets
 from plaudit.types.validation import shown, violations_of
-
-
-@dataclass(frozen=True, slots=True)
-class DefaultAddresses:
-    """Fixed ports on loopback, so that nothing has to be told to find a service on the same machine."""
-
-    gateway_grpc: str = "127.0.0.1:7430"
-    gateway_http: str = "127.0.0.1:7431"
-    trainer: str = "127.0.0.1:7432"
-    reward: str = "127.0.0.1:7433"
-
-
-DEFAULT_ADDRESSES: Final = DefaultAddresses()
-
 
 _SECTIONS: Final = ("gateway", "trainer", "reward")
 _SHARED: Final = ("data_dir", "secrets_dir")

@@ -14,14 +14,13 @@ from plaudit.types.jobs import RewardBinding, RunSpec, TrainingJobSpec
 from plaudit.types.methods import NO_REWARDS, hyperparameters_of, other_method_with
 from plaudit.types.rescores import RescoreSpec
 from plaudit.types.rules import RULES, RULES_OF_METHOD
+from plaudit.types.texts import shown as shown
 
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_DEPTH: Final = 64
 """Deepest nesting of JSON that is taken from outside; far below what makes a reader of ours overflow."""
 TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep; flatten it"
-
-_SHOWN_VALUE_LENGTH = 80
 
 
 def parse_job_spec(data: object) -> TrainingJobSpec:
@@ -181,17 +180,6 @@ def _counts_wrong_items_as_absent(detail: ErrorDetails) -> bool:
         and isinstance(detail["input"], list)
         and len(detail["input"]) >= detail["ctx"]["min_length"]
     )
-
-
-def shown(value: object) -> str:
-    """A value as it is shown in an error: JSON where it can be, and short."""
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
-        text = repr(value)
-    # Half of a surrogate pair is no character, and no message that holds it can be sent.
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return text if len(text) <= _SHOWN_VALUE_LENGTH else f"{text[:_SHOWN_VALUE_LENGTH]}…"
 
 
 def _to_json(data: object) -> str:

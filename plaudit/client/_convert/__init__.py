@@ -22,6 +22,7 @@ from plaudit.client._convert._jobs import (
     statuses_of,
 )
 from plaudit.client._convert._models import checkpoint_from_proto, model_from_proto
+from plaudit.client._convert._remainders import refused_by_both, remainder_of_job
 from plaudit.client._convert._rescores import rescore_from_proto, rescore_request, rescore_result_from_proto
 from plaudit.client._convert._rewards import reward_function_from_proto, reward_server_from_proto
 from plaudit.client._convert._tokens import (
@@ -47,6 +48,8 @@ __all__ = [
     "job_request_to_proto",
     "json_text",
     "model_from_proto",
+    "refused_by_both",
+    "remainder_of_job",
     "rescore_from_proto",
     "rescore_request",
     "rescore_result_from_proto",

@@ -11,22 +11,20 @@ from typing import Any, Final, Generic, TypeVar
 
 from google.protobuf.message import Message
 
+from plaudit import service
 from plaudit.client import _convert, models
 from plaudit.client._blocking import Blocking, blocking, blocking_iterator
 from plaudit.client._jobs import AsyncJob, Job
 from plaudit.client._resuming import SeenLines, resumed
 from plaudit.client._wire import Wire
-from plaudit.errors import DeadlineExceededError
+from plaudit.errors import DeadlineExceededError, InvalidArgumentError, PlauditError
 from plaudit.gateway.v1 import model_service_pb2, training_job_pb2
 from plaudit.gateway.v1 import training_job_service_pb2 as pb
 from plaudit.gateway.v1.model_service_pb2_grpc import ModelServiceStub
 from plaudit.gateway.v1.training_job_service_pb2_grpc import TrainingJobServiceStub
-from plaudit.service import get_logger
 from plaudit.types.statuses import JobStatus
 
 JobT = TypeVar("JobT", bound=models.TrainingJob)
-
-log = get_logger("plaudit.client")
 
 _RECONNECT_SECONDS: Final = 300.0
 _PROGRESS_SECONDS: Final = 1.0
@@ -92,10 +90,17 @@ class TrainingJobCalls(Generic[JobT]):
     async def submit(
         self, spec: object, *, request_id: str | None = None, validate_only: bool = False
     ) -> JobT:
-        """As `create`, from JSON-like data, as in a job file."""
-        request = _convert.job_request_to_proto(
-            spec, {"request_id": request_id or str(uuid.uuid4()), "validate_only": validate_only}
-        )
+        """As `create`, from JSON-like data, as in a job file.
+
+        Data that no message can carry is refused here, with what the gateway has to say of the rest of it,
+        where there is one.
+        """
+        try:
+            request = _convert.job_request_to_proto(
+                spec, {"request_id": request_id or str(uuid.uuid4()), "validate_only": validate_only}
+            )
+        except InvalidArgumentError as refused:
+            raise await self._refused_by_both(spec, refused) from None
         return await self._job(self._stub.CreateTrainingJob, request)
 
     async def clone(
@@ -242,7 +247,9 @@ class TrainingJobCalls(Generic[JobT]):
         series = _convert.series_from_proto(await self._wire.call(self._stub.GetTrainingJobMetrics, request))
         unknown = [key for key in keys if key not in series.available_keys]
         if unknown and series.available_keys:
-            log.warning("no metric of this name yet", keys=unknown, there_is=list(series.available_keys))
+            service.get_logger("plaudit.client").warning(
+                "no metric of this name yet", keys=unknown, there_is=list(series.available_keys)
+            )
         return series
 
     async def completions(
@@ -383,6 +390,15 @@ class TrainingJobCalls(Generic[JobT]):
             async for message in messages:
                 cursor = message.cursor
                 yield message
+
+    async def _refused_by_both(self, spec: object, refused: InvalidArgumentError) -> InvalidArgumentError:
+        try:
+            await self._wire.call_once(self._stub.CreateTrainingJob, _convert.remainder_of_job(spec))
+        except InvalidArgumentError as told:
+            return _convert.refused_by_both(spec, refused, told)
+        except PlauditError:
+            pass
+        return refused
 
     async def _job(self, method: Callable[..., training_job_pb2.TrainingJob], request: Message) -> JobT:
         return self._handle(_convert.job_from_proto(await self._wire.call(method, request)))

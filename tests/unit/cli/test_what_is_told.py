@@ -26,6 +26,39 @@ def test_output_that_cannot_be_written_is_told_in_one_line(arguments: list[str])
 
 
 @pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("token create --role boss --expires banana", ["option '--name'", "'boss'", '"banana"']),
+        (
+            "dataset tokens --max-prompt-length -1",
+            ["argument 'DATASET'", "'--model'", "or equal to 1"],
+        ),
+        ("job list --status bad --limit 0", ["'bad' is not one of", "for '--limit'"]),
+        (
+            "dataset connect x --hub a/b --path c --map d --map e=f --map g",
+            ["--hub: goes not with --path", '--path: "c"', '--map: "d"', '--map: "g"'],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_wrong_option_is_told(
+    arguments: str,
+    told: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PLAUDIT_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "argv", ["plaudit", *arguments.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "Value error" not in said
+    assert all(said.count(each) == 1 for each in told), said
+
+
+@pytest.mark.parametrize(
     ("arguments", "says", "says_not"),
     [
         (["token", "create", "--name", "x", "--role", "king"], "'king' is not one of", "Value error"),
