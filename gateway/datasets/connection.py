@@ -6,15 +6,17 @@ import asyncio
 import io
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any, BinaryIO, Final
 
 from gateway.datasets.faults import RowFault
 from gateway.datasets.formats import read_rows
 from gateway.datasets.hub import HubReader
 from gateway.datasets.service import DatasetService, check_upload
+from gateway.datasets.uploads import in_thread
 from gateway.models.artifact_files import open_below
 from gateway.store.datasets import StoredDataset
 from plaudit.errors import (
@@ -95,14 +97,24 @@ class DatasetConnection:
             return await upload.store(name, _format_of(source), source)
 
     async def try_source(self, source: DatasetSource) -> TriedSource:
-        """Reads the first rows of a source, and stores nothing. What is wrong is told, not raised."""
+        """Reads the first rows of a source, and stores nothing. What is wrong with it is told, not raised.
+
+        Raises ResourceExhaustedError (TOO_MANY_UPLOADS) where too many files are read at once.
+        """
+        async with self._datasets.reading():
+            return await self._tried(source)
+
+    async def _tried(self, source: DatasetSource) -> TriedSource:
         try:
             if source.source_type == "hf":
                 async with self._hub.read(source, limit=_TRIED_ROWS) as dataset:
                     head = b"".join([chunk async for chunk in dataset.chunks()])
-                    return _tried(io.BytesIO(head), "jsonl", dataset.header.num_rows)
+                    return _first_rows(io.BytesIO(head), "jsonl", dataset.header.num_rows)
+            abandoned = Event()
             with await asyncio.to_thread(self._open, source) as file:
-                return await asyncio.to_thread(_tried, file, _format_of(source), None)
+                return await in_thread(
+                    lambda: _first_rows(file, _format_of(source), None, abandoned), abandoned
+                )
         except PlauditError as error:
             return TriedSource(error=error.message)
 
@@ -147,15 +159,18 @@ def _format_of(source: DatasetSource) -> str:
     return source.format or by_name
 
 
-def _tried(file: BinaryIO, file_format: str, num_rows: int | None) -> TriedSource:
+def _first_rows(
+    file: BinaryIO, file_format: str, num_rows: int | None, abandoned: Event | None = None
+) -> TriedSource:
     rows, columns = 0, dict.fromkeys(["prompt"])
-    for row in read_rows(file, file_format):
-        if isinstance(row, RowFault):
-            return TriedSource(error=f"{row.place}: {row.message}", num_rows=num_rows)
-        rows += 1
-        columns.update(dict.fromkeys(row.column_names))
-        if rows == _TRIED_ROWS:
-            return TriedSource(num_rows=num_rows, columns=tuple(columns))
+    with closing(read_rows(file, file_format, abandoned=abandoned)) as found:
+        for row in found:
+            if isinstance(row, RowFault):
+                return TriedSource(error=f"{row.place}: {row.message}", num_rows=num_rows)
+            rows += 1
+            columns.update(dict.fromkeys(row.column_names))
+            if rows == _TRIED_ROWS:
+                return TriedSource(num_rows=num_rows, columns=tuple(columns))
     if not rows:
         return TriedSource(error="there are no rows", num_rows=0)
     return TriedSource(num_rows=rows, columns=tuple(columns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 
 
@@ -19,3 +20,15 @@ class RowFault:
 
     place: str
     message: str
+
+
+def ending(status: int) -> str:
+    """How a process that reads a file ended, in words: negative is the signal that ended it."""
+    if status >= 0:
+        return f"ended with status {status}"
+    known = -status in signal.valid_signals()
+    return f"crashed ({signal.Signals(-status).name if known else f'signal {-status}'})"
+
+
+class AbandonedError(Exception):
+    """Nobody waits for the rows any more, and nobody sees this."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.datasets import hub_process
+from gateway.datasets.faults import ending
 from gateway.datasets.hub_process import UNREACHABLE, HubHeader, HubRequest
 from plaudit.errors import (
     DeadlineExceededError,
@@ -149,7 +150,8 @@ async def _check_end(process: asyncio.subprocess.Process, stderr: Path) -> None:
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - _TOLD_BYTES))
         lines = file.read().decode("utf-8", "replace").strip().splitlines()
-    why = lines[-1] if lines else f"its reader ended with status {status}"
+    # What a crash leaves on stderr is not for people.
+    why = lines[-1] if lines and status > 0 else f"its reader {ending(status)}"
     if status == UNREACHABLE:
         raise UnavailableError(f"the hub cannot be reached: {why}", reason="HUB_UNREACHABLE")
     raise InvalidArgumentError.of("huggingface_dataset", f"cannot be read: {why}")

@@ -58,6 +58,8 @@ def main() -> int:
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     bound = MAX_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MAX_MEMORY_BYTES, most)
     resource.setrlimit(resource.RLIMIT_DATA, (bound, most))
+    # A damaged file can crash the library.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         _write(request)
     except BrokenPipeError:

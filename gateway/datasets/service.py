@@ -6,8 +6,8 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Generator, Iterable
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Final
 
 from gateway.datasets.bounds import most_unpacked
 from gateway.datasets.builtin import ADDITIONS_NAME, additions_rows
-from gateway.datasets.faults import RowFault
+from gateway.datasets.faults import AbandonedError, RowFault
 from gateway.datasets.formats import FORMATS, read_rows
 from gateway.datasets.normal_form import StoredRows, write_normal_form
 from gateway.datasets.previews import RowPreview, read_page
@@ -112,6 +112,12 @@ class DatasetService:
 
         Raises ResourceExhaustedError where too many come in at once, or the disk is nearly full.
         """
+        async with self.reading(), ReceivedFile(self._incoming, self._max_upload_bytes) as received:
+            yield DatasetUpload(self, received)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """While a file of a stranger is read. ResourceExhaustedError where too many are at once."""
         if self._uploads >= MAX_UPLOADS_AT_ONCE:
             raise ResourceExhaustedError(
                 f"{MAX_UPLOADS_AT_ONCE} uploads are under way, which is the most at once; try again",
@@ -120,8 +126,7 @@ class DatasetService:
             )
         self._uploads += 1
         try:
-            async with ReceivedFile(self._incoming, self._max_upload_bytes) as received:
-                yield DatasetUpload(self, received)
+            yield
         finally:
             self._uploads -= 1
 
@@ -276,19 +281,22 @@ def _row_number(page_token: str) -> int:
     return int(page_token or 0)
 
 
-class _AbandonedError(Exception):
-    """The client has gone; nobody sees this."""
-
-
 def _convert(received: ReceivedFile, file_format: str, dataset_id: str, max_bytes: int) -> StoredRows:
-    def rows() -> Iterator[Row | RowFault]:
-        with received.path.open("rb") as file:
-            for row in read_rows(file, file_format, max_unpacked_bytes=max_bytes):
+    def rows() -> Generator[Row | RowFault]:
+        with (
+            received.path.open("rb") as file,
+            closing(
+                read_rows(file, file_format, max_unpacked_bytes=max_bytes, abandoned=received.abandoned)
+            ) as found,
+        ):
+            for row in found:
                 if received.abandoned.is_set():
-                    raise _AbandonedError
+                    raise AbandonedError
                 yield row
 
-    return write_normal_form(rows(), received.converted_path, dataset_id, max_bytes=max_bytes)
+    # What reads the file ends with the rows, however they end.
+    with closing(rows()) as found:
+        return write_normal_form(found, received.converted_path, dataset_id, max_bytes=max_bytes)
 
 
 def _publish(written: Path, target: Path) -> None:

@@ -91,15 +91,8 @@ class ReceivedFile:
         return self._digest.hexdigest()
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """Runs `work` in a thread. A caller that is cancelled waits until it has ended, and it is told to."""
-        task = asyncio.ensure_future(asyncio.to_thread(work))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            self.abandoned.set()
-            # What the work says of its end is told to nobody.
-            await asyncio.gather(task, return_exceptions=True)
-            raise
+        """As the function `in_thread`, by `abandoned`."""
+        return await in_thread(work, self.abandoned)
 
     async def _flush(self) -> None:
         block, self._pending = bytes(self._pending), bytearray()
@@ -115,6 +108,18 @@ class ReceivedFile:
             file.write(block)
 
         await self.in_thread(write)
+
+
+async def in_thread(work: Callable[[], Result], abandoned: threading.Event) -> Result:
+    """Runs `work` in a thread. A caller that is cancelled sets `abandoned`, and waits until the work ends."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        abandoned.set()
+        # What the work says of its end is told to nobody.
+        await asyncio.gather(task, return_exceptions=True)
+        raise
 
 
 def check_free_space(folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from threading import Event
 from typing import IO, Final
 
 from gateway.datasets.bounds import DEFAULT_MAX_UNPACKED_BYTES
@@ -35,13 +36,19 @@ _FOREIGN_STARTS: Final = {
 
 
 def read_rows(
-    file: IO[bytes], file_format: str, *, max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES
-) -> Iterator[Row | RowFault]:
+    file: IO[bytes],
+    file_format: str,
+    *,
+    max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES,
+    abandoned: Event | None = None,
+) -> Generator[Row | RowFault]:
     """Yields what a file holds, in bounded memory. Whatever its bytes are, it yields rows and faults.
 
     `file_format` is one of FORMATS, or "": then JSONL, a JSON list and Parquet are told by how the file
-    begins. CSV is not: any line of text could be its head. Raises ResourceExhaustedError (UPLOAD_TOO_LARGE)
-    where the rows take more than `max_unpacked_bytes` in memory, all together.
+    begins. CSV is not: any line of text could be its head. Parquet is read by a process, and has to be a file
+    with a descriptor. Raises ResourceExhaustedError (UPLOAD_TOO_LARGE) where the rows take more than
+    `max_unpacked_bytes` in memory, all together; AbandonedError where that process goes on for nobody, once
+    `abandoned` is set.
     """
     head = file.read(_HEAD_BYTES)
     file.seek(0)
@@ -51,7 +58,7 @@ def read_rows(
         return
     file_format = file_format or _format_of(head)
     if file_format == "parquet":
-        yield from read_parquet(file, max_unpacked_bytes)
+        yield from read_parquet(file, max_unpacked_bytes, abandoned)
     else:
         # Of these nothing is unpacked; what their rows become is counted where it is written.
         yield from _TEXT_READERS[file_format](file)

@@ -273,6 +273,13 @@ async def test_what_unpacks_to_too_much_is_refused_and_leaves_nothing(
     assert leftovers(edges) == []
 
 
+def readers() -> list[bytes]:
+    """Processes of this one that read Parquet."""
+    children = [tasks.read_text() for tasks in Path("/proc/self/task").glob("*/children")]
+    commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pids in children for pid in pids.split()]
+    return [command for command in commands if b"gateway.parquet_reader" in command]
+
+
 async def test_a_client_that_goes_away_while_its_rows_are_read_frees_its_place(
     edges: Edges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,11 +290,13 @@ async def test_a_client_that_goes_away_while_its_rows_are_read_frees_its_place(
     called = asyncio.ensure_future(by_grpc(edges, data, "a", step=100_000))
     sent = asyncio.ensure_future(by_rest(edges, data, "b"))
     await until(lambda: len([name for name in leftovers(edges) if name.endswith(".parquet")]) == 2)
+    assert len(readers()) == 2
     called.cancel()
     sent.cancel()
     await asyncio.wait([called, sent])
     await until(lambda: not leftovers(edges) and not edges.gateway.datasets._uploads)
     assert called.cancelled() and sent.cancelled()
+    assert not readers()
     assert not {"a", "b"} & await names_of_datasets(edges)
 
 
@@ -352,6 +361,45 @@ async def test_the_name_of_a_file_tells_csv_and_its_beginning_the_rest(edges: Ed
     assert refused.json()["error"]["errors"][0]["param"] == "row 1"
     assert "cannot be read as Parquet" in refused.json()["error"]["message"]
     assert leftovers(edges) == []
+
+
+def crashing() -> bytes:
+    """Parquet at which Arrow aborts the process: a column without nulls, and statistics that count them."""
+    file = io.BytesIO()
+    pq.write_table(pa.table({"prompt": ["2 + 3?", "4 + 4?"]}), file)
+    # In the footer: the column's type, repetition (2: OPTIONAL, 0: REQUIRED) and name.
+    said = b"\x15\x0c\x25\x02\x18\x06prompt"
+    assert file.getvalue().count(said) == 1
+    return file.getvalue().replace(said, said.replace(b"\x25\x02", b"\x25\x00"))
+
+
+async def test_a_damaged_file_ends_its_reader_and_not_the_gateway(tmp_path: Path) -> None:
+    told = "the file is damaged: its reader crashed (SIGABRT); write it anew, e.g. with pandas or pyarrow"
+    root = tmp_path / "shared"
+    root.mkdir()
+    (root / "crash.parquet").write_bytes(crashing())
+    async with open_edges(tmp_path, dataset_roots=(root,)) as edges:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await by_grpc(edges, crashing(), "a", step=100)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert details_of(caught.value) == {"row 1": told}
+        sent, *connected = await asyncio.gather(
+            by_rest(edges, crashing(), "b"),
+            edges.http.post(
+                "/v1/datasets/connect",
+                json={"name": "c", "source_type": "path", "path": str(root / "crash.parquet")},
+            ),
+            edges.http.post(
+                "/v1/datasets/connect/validate",
+                json={"source_type": "path", "path": str(root / "crash.parquet")},
+            ),
+        )
+        for answer in (sent, connected[0]):
+            assert answer.status_code == 422
+            assert answer.json()["error"]["errors"] == [{"param": "row 1", "message": told}]
+        assert told in connected[1].text
+        assert leftovers(edges) == [] and not edges.gateway.datasets._uploads
+        assert (await by_grpc(edges, ADDITIONS, "a")).row_count == 2
 
 
 async def test_rows_are_read_as_jobs_read_them(edges: Edges) -> None:

@@ -7,11 +7,11 @@ compact protocol), as pyarrow tells only what the footer says of a column, which
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import IO, Any, Final
 
-from plaudit.errors import ResourceExhaustedError
-from plaudit.types.validation import shown
+from gateway.parquet_reader._faults import TooLargeError
 
 MAX_OPEN_PAGES_BYTES: Final = 512 * 1000**2
 """Most that the largest pages of all columns of a row group, which are open at once, may take unpacked."""
@@ -21,6 +21,7 @@ MAX_PAGES: Final = 1_000_000
 _HEADER_BYTES: Final = 4 * 1024
 _MAX_HEADER_BYTES: Final = 16 * 1024 * 1024
 _MAX_DEPTH: Final = 16
+_SHOWN_CHARACTERS: Final = 80
 _DICTIONARY_PAGE: Final = 2
 
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY = 0, 1, 2, 3, 7, 8
@@ -48,8 +49,8 @@ class PageSizes:
     def of(self, group: int) -> OpenPages:
         """What the row group takes while it is read.
 
-        Raises ResourceExhaustedError (UPLOAD_TOO_LARGE) beyond the limits, and ValueError where it is no
-        Parquet. Blocks, and moves the file's position.
+        Raises TooLargeError beyond the limits, and ValueError where it is no Parquet. Blocks, and moves the
+        file's position.
         """
         dictionaries = pages = 0
         row_group = self._metadata.row_group(group)
@@ -59,12 +60,11 @@ class PageSizes:
             dictionaries += dictionary
             pages += page
             if dictionaries + pages > MAX_OPEN_PAGES_BYTES:
-                raise ResourceExhaustedError(
+                raise TooLargeError(
                     f"pages of row group {group + 1} of the file take {dictionaries + pages:,} bytes "
-                    f"unpacked up to column {shown(column.path_in_schema)}, and {MAX_OPEN_PAGES_BYTES:,} is "
+                    f"unpacked up to column {_shown(column.path_in_schema)}, and {MAX_OPEN_PAGES_BYTES:,} is "
                     "the most that is unpacked at once; write it with smaller pages (data_page_size, "
-                    "dictionary_pagesize_limit) or smaller row groups",
-                    reason="UPLOAD_TOO_LARGE",
+                    "dictionary_pagesize_limit) or smaller row groups"
                 )
         return OpenPages(dictionaries, dictionaries + pages)
 
@@ -82,9 +82,8 @@ class PageSizes:
         while place < end:
             self._pages += 1
             if self._pages > MAX_PAGES:
-                raise ResourceExhaustedError(
-                    f"the file has more than {MAX_PAGES:,} pages; write it with larger ones (data_page_size)",
-                    reason="UPLOAD_TOO_LARGE",
+                raise TooLargeError(
+                    f"the file has more than {MAX_PAGES:,} pages; write it with larger ones (data_page_size)"
                 )
             header = self._header(place)
             if header.kind == _DICTIONARY_PAGE:
@@ -105,6 +104,11 @@ class PageSizes:
                 if len(data) < size or size >= _MAX_HEADER_BYTES:
                     raise ValueError(f"there is no whole page header at byte {place}") from None
                 size *= 8
+
+
+def _shown(name: str) -> str:
+    text = json.dumps(name, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 @dataclass(frozen=True, slots=True)
