@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -20,6 +22,8 @@ from plaudit.types.statuses import ErrorCode
 log = structlog.get_logger(__name__)
 
 _PERSIST_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.1
+"""Between two looks at the clock, by a task that does nothing else."""
 _OWN_ABSENCE_SECONDS: Final = 1.0
 """How much later than it should be the clock is looked at for the gateway to have been away itself."""
 
@@ -30,6 +34,30 @@ class _Contact:
     at: float
     time: datetime
     persisted_at: float
+
+
+class _PresenceClock:
+    """A clock that stands still while the gateway is away: stopped, or without a processor.
+
+    It is looked at every `_LOOK_SECONDS` as long as the event loop turns, whatever else takes its time: what
+    is not looked at for longer, the loop did not turn.
+    """
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        """`time` is the event loop's."""
+        self._time = time
+        self._absent_seconds = 0.0
+        self._looked_at = math.inf
+
+    def now(self) -> float:
+        """Seconds, without those of absence."""
+        time = self._time()
+        absent_seconds = time - self._looked_at - _LOOK_SECONDS
+        self._looked_at = time
+        if absent_seconds > _OWN_ABSENCE_SECONDS:
+            log.warning("the gateway itself was stopped for a while", seconds=round(absent_seconds, 1))
+            self._absent_seconds += absent_seconds
+        return time - self._absent_seconds
 
 
 class Leases:
@@ -45,24 +73,28 @@ class Leases:
         store: Store,
         details: StatusDetails,
         *,
-        check_seconds: float,
         overdue_seconds: float,
         lost_seconds: float,
     ) -> None:
-        """`check` is to be called every `check_seconds`."""
+        """`check` is to be called every now and then, while `run` runs."""
         self._store = store
         self._details = details
         self._overdue_seconds = overdue_seconds
         self._lost_seconds = lost_seconds
-        self._check_seconds = check_seconds
         self._contacts: dict[str, _Contact] = {}
-        self._absent_seconds = 0.0
-        self._looked_at = asyncio.get_running_loop().time()
-        self._started_at = self._looked_at
+        loop = asyncio.get_running_loop()
+        self._clock = _PresenceClock(loop.time)
+        self._started_at = loop.time()
+
+    async def run(self) -> None:
+        """Notices when the gateway is away itself, until it is cancelled."""
+        while True:
+            self._clock.now()
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def renew(self, trainer_id: str, address: str) -> None:
         """Notes that the trainer has answered."""
-        now, time = self._now(), datetime.now(UTC)
+        now, time = self._clock.now(), datetime.now(UTC)
         contact = self._contacts.setdefault(trainer_id, _Contact(address, now, time, -_PERSIST_SECONDS))
         moved = contact.address != address
         contact.address, contact.at, contact.time = address, now, time
@@ -76,7 +108,7 @@ class Leases:
         async with self._store.snapshot() as session:
             runs = await session.runs.current()
             trainers = {trainer.id: trainer for trainer in await session.trainers.list()}
-        now = self._now()
+        now = self._clock.now()
         for run in runs:
             contact = self._contacts.get(run.trainer_id)
             silent_seconds = now - (contact.at if contact else self._started_at)
@@ -103,16 +135,6 @@ class Leases:
             contact.address == address and now - contact.at < self._overdue_seconds
             for contact in self._contacts.values()
         )
-
-    def _now(self) -> float:
-        """Seconds on a clock that stands still while the gateway is away."""
-        time = asyncio.get_running_loop().time()
-        paused_seconds = time - self._looked_at - self._check_seconds
-        self._looked_at = time
-        if paused_seconds > _OWN_ABSENCE_SECONDS:
-            log.warning("the gateway itself was stopped for a while", seconds=round(paused_seconds, 1))
-            self._absent_seconds += paused_seconds
-        return time - self._absent_seconds
 
     async def _lose(self, run: RunRecord, silence: str) -> None:
         async with self._store.transaction() as session:

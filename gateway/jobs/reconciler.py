@@ -40,7 +40,6 @@ class Reconciler:
         self._leases = Leases(
             store,
             details,
-            check_seconds=poll_seconds,
             overdue_seconds=overdue_seconds,
             lost_seconds=lost_seconds,
         )
@@ -76,6 +75,7 @@ class Reconciler:
     async def run(self) -> None:
         """Works until it is cancelled. Runs on trainers go on."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._leases.run())
             for link in self._links:
                 group.create_task(link.run())
             while True:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from gateway.access.callers import current_caller
 from gateway.jobs import lifecycle
 from gateway.jobs.completions import CompletionReader, Position, ScoredCompletion
 from gateway.jobs.creation import JobCreation, unknown_job
@@ -171,10 +172,10 @@ class JobService:
         max_points: int = 0,
     ) -> MetricSeries:
         """Metric series. No `keys`: all; `to_step` None: to the end; `max_points` a key: 0 is 500, at most
-        5000.
+        5000. ResourceExhaustedError (TOO_MANY_READS) where too many are asked for at once.
         """
         query = checked_query(keys, from_step, to_step, max_points)
-        async with self._store.snapshot() as session:
+        async with self._store.scan(current_caller().token_id) as session:
             return await read_series(session, await _required(session, job_id), query)
 
     async def completions(
@@ -188,7 +189,7 @@ class JobService:
     ) -> Page[ScoredCompletion]:
         """Scored completions, newest step first: those that were learnt from, or those of `evaluations`.
         `step` None: all; 0: the evaluation before the first step, and all of what was learnt from, as none of
-        that has this step; `limit` 0 is 50, above 500 is 500.
+        that has this step; `limit` 0 is 50, above 500 is 500. ResourceExhaustedError as for `metrics`.
         """
         size = page_size(limit, _DEFAULT_COMPLETIONS)
         if step is not None and step < 0:
@@ -196,7 +197,7 @@ class JobService:
         if step == 0 and not evaluations:
             step = None
         start = Position.parse(page_token)
-        async with self._store.snapshot() as session:
+        async with self._store.scan(current_caller().token_id) as session:
             record = await _required(session, job_id)
             index = session.evaluation_files if evaluations else session.completion_files
             files = await index.on_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import secrets
 from dataclasses import dataclass
@@ -47,7 +48,10 @@ class Guard:
             await send(message)
 
         try:
-            await self._app(scope, receive, watched_send)
+            if _only_reads(scope):
+                await _unless_abandoned(self._app, scope, receive, watched_send)
+            else:
+                await self._app(scope, receive, watched_send)
         except ClientDisconnect:
             log.info("a client went away", path=scope["path"])
         except Exception:
@@ -71,6 +75,60 @@ class Guard:
                 f"the request comes from a page of {shown(origin)}; only the gateway's own pages may call it"
             )
         return None
+
+
+def _only_reads(scope: Scope) -> bool:
+    """Whether a request changes nothing, and is whole with its head."""
+    headers = Headers(scope=scope)
+    return (
+        scope["method"] in ("GET", "HEAD")
+        and headers.get("content-length", "0") == "0"
+        and "transfer-encoding" not in headers
+    )
+
+
+async def _unless_abandoned(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers the request, or cancels that where the client goes away before the answer has begun, and
+    raises ClientDisconnect: what it asked for waits and is read for nobody.
+    """
+    handling = asyncio.current_task()
+    assert handling is not None
+    head = await receive()
+    taken = started = abandoned = False
+    gone = asyncio.Event()
+
+    async def listen() -> None:
+        nonlocal abandoned
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone.set()
+        if not started:
+            abandoned = True
+            handling.cancel()
+
+    async def receive_in_turn() -> Message:
+        nonlocal taken
+        if not taken:
+            taken = True
+            return head
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def started_send(message: Message) -> None:
+        nonlocal started
+        started = True
+        await send(message)
+
+    listening = asyncio.create_task(listen())
+    try:
+        await app(scope, receive_in_turn, started_send)
+    except asyncio.CancelledError:
+        # Where the gateway cancels it as well, it is cancelled.
+        if not abandoned or handling.uncancel() > 0:
+            raise
+        raise ClientDisconnect from None
+    finally:
+        listening.cancel()
 
 
 @dataclass(frozen=True, slots=True)

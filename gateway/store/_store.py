@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import aiosqlite
 
 from gateway.events import Event
+from gateway.store._lanes import SCAN_BOUNDS, Lane, Reader
 from gateway.store._migrations import migrate
 from gateway.store.alerts import Alerts
 from gateway.store.audit import Audit
@@ -39,6 +40,8 @@ STORE_FILE: Final = "gateway.sqlite3"
 """Name of the store in the gateway's state directory."""
 
 _READERS: Final = 3
+_SCANNERS: Final = 2
+_LOG_READERS: Final = 2
 _BUSY_TIMEOUT_MS: Final = 10_000
 
 
@@ -77,15 +80,21 @@ class Store:
     """
 
     def __init__(
-        self, store_id: str, writer: aiosqlite.Connection, readers: Sequence[aiosqlite.Connection]
+        self,
+        store_id: str,
+        writer: aiosqlite.Connection,
+        *,
+        readers: Lane,
+        scanners: Lane,
+        log_readers: Lane,
     ) -> None:
         """Use `open`."""
         self.store_id = store_id
         self._writer = writer
         self._writing = asyncio.Lock()
-        self._readers: asyncio.Queue[aiosqlite.Connection] = asyncio.Queue()
-        for reader in readers:
-            self._readers.put_nowait(reader)
+        self._readers = readers
+        self._scanners = scanners
+        self._log_readers = log_readers
         self._listeners: list[Callable[[Sequence[Event]], None]] = []
 
     @classmethod
@@ -98,16 +107,28 @@ class Store:
         async with AsyncExitStack() as stack:
             writer = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
             await _configure(writer)
-            readers = []
-            for _ in range(_READERS):
-                reader = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
-                await _configure(reader)
-                await reader.execute("PRAGMA query_only = ON")
-                readers.append(reader)
+
+            async def readers(count: int) -> list[Reader]:
+                opened = []
+                for _ in range(count):
+                    connection = await stack.enter_async_context(
+                        aiosqlite.connect(path, isolation_level=None)
+                    )
+                    await _configure(connection)
+                    await connection.execute("PRAGMA query_only = ON")
+                    opened.append(await Reader.of(connection))
+                return opened
+
             async with writer.execute("SELECT store_id FROM identity") as cursor:
                 row = await cursor.fetchone()
             assert row is not None
-            yield cls(row[0], writer, readers)
+            yield cls(
+                row[0],
+                writer,
+                readers=Lane(await readers(_READERS)),
+                scanners=Lane(await readers(_SCANNERS), SCAN_BOUNDS),
+                log_readers=Lane(await readers(_LOG_READERS)),
+            )
 
     def on_commit(self, listener: Callable[[Sequence[Event]], None]) -> None:
         """Calls `listener` with the events of every transaction, in commit order, once they are on disk."""
@@ -128,20 +149,25 @@ class Store:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Session]:
-        """A consistent view of what is committed, for reading only. Hold it briefly: there are few."""
-        reader = await self._readers.get()
-        try:
-            try:
-                await reader.execute("BEGIN")
-                yield Session(reader, self.store_id)
-            finally:
-                await _to_the_end(reader.rollback())
-        finally:
-            self._readers.put_nowait(reader)
+        """A consistent view of what is committed, for reading only. Hold it briefly: there are few. What
+        reads much takes a `scan`.
+        """
+        async with self._reading(self._readers) as session:
+            yield session
+
+    @asynccontextmanager
+    async def scan(self, reader: str) -> AsyncIterator[Session]:
+        """As `snapshot`, for what reads much: on connections of its own, so that nothing else waits for it.
+
+        `reader` is who reads: each in turn gets a connection. Raises ResourceExhaustedError (reason
+        TOO_MANY_READS) where too many of this reader's wait already, or none was free in time.
+        """
+        async with self._reading(self._scanners, reader) as session:
+            yield session
 
     async def events_after(self, number: int, *, job_id: str | None, limit: int) -> list[Event]:
         """At most `limit` events beyond `number`, of one job or of all, in order."""
-        async with self.snapshot() as reading:
+        async with self._reading(self._log_readers) as reading:
             return await reading.events.after(number, job_id=job_id, limit=limit)
 
     async def newest_events(
@@ -150,7 +176,7 @@ class Store:
         """At most `limit` of the newest events of these kinds of a job, newest first; those numbered below
         `before`, where it is given.
         """
-        async with self.snapshot() as reading:
+        async with self._reading(self._log_readers) as reading:
             return await reading.events.newest_of(job_id, kinds=kinds, limit=limit, before=before)
 
     async def newest_event(self) -> int:
@@ -162,6 +188,23 @@ class Store:
         """Number and status of the job's newest status event; None where the job is not known."""
         async with self.snapshot() as reading:
             return await reading.events.last_status(job_id)
+
+    @asynccontextmanager
+    async def _reading(self, lane: Lane, turn_of: str = "") -> AsyncIterator[Session]:
+        reader = await lane.take(turn_of)
+        try:
+            try:
+                await reader.connection.execute("BEGIN")
+                yield Session(reader.connection, self.store_id)
+            except BaseException:
+                # Nobody waits for what it was asked, and asked at once it may have been much.
+                reader.abandoned = True
+                raise
+            finally:
+                await _to_the_end(reader.connection.rollback())
+        finally:
+            reader.abandoned = False
+            lane.give_back(reader)
 
     async def _commit(self, session: Session) -> None:
         try:
