@@ -25,6 +25,8 @@ def run(file_descriptor: int, max_row_bytes: int, parent: int) -> int:
     bound = MAX_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MAX_MEMORY_BYTES, most)
     resource.setrlimit(resource.RLIMIT_DATA, (bound, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Python would not notice that a compiled module which it stores is cut off, and everybody would load it.
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (_STDERR_BYTES, _STDERR_BYTES))
 
     from gateway.parquet_reader._lines import blocks

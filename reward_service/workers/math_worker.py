@@ -62,6 +62,7 @@ def _bind(parent: int, memory_bytes: int) -> None:
         sys.exit("the parent is gone")
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.dont_write_bytecode = True  # no file can be written
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 

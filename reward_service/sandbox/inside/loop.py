@@ -63,6 +63,8 @@ def _flush() -> None:
 
 def limit(limits: dict[str, Any]) -> None:
     """Lowers the limits of this process and of all that it starts; none of them can raise them again."""
+    # Python would not notice that a compiled module which it stores is cut off, and everybody would load it.
+    sys.dont_write_bytecode = True
     processes = limits["processes"]
     if not limits["alone"]:
         processes += _threads_of_user()

@@ -257,3 +257,18 @@ def test_batches_are_told_with_what_they_take(many_rows: IO[bytes]) -> None:
     assert max(rows for rows, _ in batches) == 16
     # Of each row its text and where it ends.
     assert 100_000 * 104 <= sum(taken for _, taken in batches) <= 100_000 * 110
+
+
+def test_it_leaves_no_compiled_modules_cut_off_at_what_it_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was compiled yet, as after an installation without it; numpy has modules above the limit."""
+    compiled = tmp_path / "compiled"
+    environment = {**_parquet_process._environment(), "PYTHONPYCACHEPREFIX": str(compiled)}
+    monkeypatch.setattr(_parquet_process, "_environment", lambda: environment)
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(parquet(pa.table({"prompt": ["2 + 3?"]})))
+    with path.open("rb") as file:
+        lines = list(_parquet_process.parquet_lines(file, Event()))
+    assert any(b"2 + 3?" in line for line in lines)
+    assert not list(compiled.rglob("numpy/**/*.pyc"))
