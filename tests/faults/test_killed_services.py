@@ -33,6 +33,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         running.stop()
 
 
+@pytest.fixture(autouse=True)
+def all_are_there(stack: Stack) -> None:
+    """Also where the test before failed in the middle."""
+    for service in (stack.reward, stack.trainer, stack.gateway):
+        if service.process is not None and service.process.poll() is not None:
+            service.start()
+
+
 def job_spec(steps: int) -> dict[str, Any]:
     return {
         "base_model": "builtin:tiny",
@@ -105,7 +113,7 @@ def test_a_killed_reward_server_costs_a_wait_and_nothing_else(stack: Stack) -> N
 
 
 def test_a_killed_gateway_does_not_stop_the_run_and_stores_each_step_once(stack: Stack) -> None:
-    steps = 40
+    steps = 150  # more than can be done while the gateway is away
     with stack.client() as client:
         job_id = client.training_jobs.submit(job_spec(steps)).id
         seen: list[models.JobEvent] = []
