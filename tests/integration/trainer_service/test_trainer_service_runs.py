@@ -173,7 +173,7 @@ async def test_pausing(trainer: InnerTrainer) -> None:
     assert (await pause(trainer)).run.state == pb.RUN_STATE_PAUSED  # type: ignore[misc]
     # Its place is free again.
     await trainer.until_gone()
-    await trainer.start_run("run_2", attempt=2, steps=1)
+    await trainer.start_run_once_free("run_2", attempt=2, steps=1)
     assert (await trainer.events("run_2"))[-1].state_changed.state == pb.RUN_STATE_COMPLETED
 
 
@@ -188,7 +188,7 @@ async def test_pausing_what_cannot_be_paused(trainer: InnerTrainer) -> None:
         "run run_1 is completed; only a run that is starting or running can be paused",
     )
     await trainer.until_gone()
-    await trainer.start_run("run_2", job_id="job_2", steps=10_000, step_seconds=0.05, deaf=True)
+    await trainer.start_run_once_free("run_2", job_id="job_2", steps=10_000, step_seconds=0.05, deaf=True)
     await cancel(trainer, "run_2", grace=60)  # type: ignore[misc]
     assert (await trainer.get("run_2")).state == pb.RUN_STATE_CANCELLING
     assert await reason_of(pause(trainer, "run_2")) == "RUN_NOT_PAUSABLE"
@@ -312,15 +312,7 @@ async def test_a_process_that_lingers_keeps_its_place_and_is_killed_in_the_end(
     assert await reason_of(trainer.stub.StartRun(start_request("run_2", job_id="job_2"))) == "NO_CAPACITY"
     await trainer.until_gone()
     assert (await trainer.get()).state == pb.RUN_STATE_COMPLETED
-    # The kernel knows a moment before the service that the process is gone.
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            try:
-                await trainer.start_run("run_2", job_id="job_2", steps=1)
-                break
-            except grpc.aio.AioRpcError as error:
-                assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-                await asyncio.sleep(0.05)
+    await trainer.start_run_once_free("run_2", job_id="job_2", steps=1)
 
 
 async def test_deleting_a_run_whose_process_lingers_kills_it(

@@ -53,6 +53,19 @@ class Trainer:
         )
         return response.run
 
+    async def start_run_once_free(self, run_id: str, *, within: float = PATIENCE, **run: Any) -> pb.Run:
+        """For one that takes the place of a run whose process is gone: the kernel knows that a moment before
+        the service does.
+        """
+        async with asyncio.timeout(within):
+            while True:
+                try:
+                    return await self.start_run(run_id, **run)
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                        raise
+                    await asyncio.sleep(0.05)
+
     async def get(self, run_id: str = "run_1") -> pb.Run:
         return (await self.stub.GetRun(pb.GetRunRequest(run_id=run_id), timeout=PATIENCE)).run
 
